@@ -3,12 +3,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Size, pad_or_crop
 from cpvt_mm.models.padding import BatchInfo, TellsSizes
 from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
@@ -19,9 +20,25 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 from mmseg.structures import SegDataSample  # noqa: E402
 
 
+def _take_several_sizes(model: nn.Module, divisor: int) -> bool:
+    """Makes a model batch-invariant if its batches have multiples of `divisor` pixels; returns whether it can be."""
+    from cpvt_mm.batch_invariance import make_batch_invariant
+    try:
+        if divisor % 32 == 0:
+            make_batch_invariant(model)
+            return True
+    except UserError:  # of parts that it does not know
+        pass
+    return False
+
+
 @MODELS.register_module()
 class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
     """mmdet's DetDataPreprocessor with the same arguments. It tells the image sizes, for `padding='exact'`."""
+
+    def take_several_sizes(self, model: nn.Module) -> bool:
+        """Prepares a model to predict; returns whether test batches may have images of several sizes."""
+        return _take_several_sizes(model, int(self.pad_size_divisor))
 
 
 @MODELS.register_module()
@@ -56,6 +73,11 @@ class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
     In tests, images may have several sizes. Each is prepared as if it were alone, and then zero-padded to the largest
     height and width. Windows of sliding inference fill the batch.
     """
+
+    def take_several_sizes(self, model: nn.Module) -> bool:
+        """Prepares a model to predict; returns whether test batches may have images of several sizes."""
+        settings: Any = self.test_cfg
+        return _take_several_sizes(model, (settings or {}).get('size_divisor', 1))
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
         """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if they are not given."""

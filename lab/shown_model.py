@@ -16,9 +16,9 @@ from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay
 from lab.commands.resolution_sweep import get_test_size
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.images import read_image
+from openmmlab_runs.images import MAX_PIXELS, read_image
 from openmmlab_runs.loading import to_input
-from openmmlab_runs.predicting import MAX_PIXELS, build_inferencer, paint
+from openmmlab_runs.predicting import build_inferencer, paint
 
 
 @contextmanager

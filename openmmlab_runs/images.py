@@ -1,8 +1,11 @@
 """Reads images as mmcv's loader does, but with Pillow, which tells the size before it decodes."""
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -11,6 +14,9 @@ from .errors import UserError, first_line
 from .files import what_is
 
 EXIF_ORIENTATION = 0x0112
+# A photo of most cameras. A segmentor needs memory for all classes at all pixels of an image: 10 GB for the 150 classes
+# of ADE20K, also in windows (mode 'slide').
+MAX_PIXELS = 16_000_000
 
 
 def check_regular(path: str | Path) -> None:
@@ -25,29 +31,43 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
     `size`, height and width, if it is given. More than `max_pixels`, by default Pillow's limit, are a UserError.
     """
     import mmcv  # not needed to look at sizes
-    try:
+    with explained(path):
         check_regular(path)
-        with open(path, 'rb') as file, Image.open(file) as image:
-            width, height = image.size
-            if max_pixels is not None and width * height > max_pixels:
-                raise UserError(f'image {path} has {width} x {height} pixels (width x height), but at most '
-                                f'{max_pixels} are allowed: scale it down.')
-            pixels = _to_rgb(image)
-    except UserError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise UserError(f'image {path} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
-                        ) from error
-    except UnidentifiedImageError as error:
-        raise UserError(f'image {path} cannot be read: it is damaged or not an image that Pillow knows.') from error
-    except Exception as error:  # each format raises its own errors
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else (
-            f'it is damaged or not an image ({first_line(error).rstrip(".")})')
-        raise UserError(f'image {path} cannot be read: {reason}.') from error
+        with open(path, 'rb') as file:
+            pixels = decode(file, path, max_pixels)
     return pixels if size is None else mmcv.imresize(pixels, size[::-1])
 
 
-def _to_rgb(image: Image.Image) -> np.ndarray:
+def decode(file: BinaryIO, name: str | Path, max_pixels: int | None = None) -> np.ndarray:
+    """Reads the content of an image file as `read_image` does; a UserError calls it by its name."""
+    with explained(name), Image.open(file) as image:
+        width, height = image.size
+        if max_pixels is not None and width * height > max_pixels:
+            raise UserError(f'image {name} has {width} x {height} pixels (width x height), but at most {max_pixels} '
+                            'are allowed: scale it down.')
+        return to_rgb(image)
+
+
+@contextmanager
+def explained(name: str | Path) -> Iterator[None]:
+    """Makes a UserError of any error in the `with` block, which reads the image of that name."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise UserError(f'image {name} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
+                        ) from error
+    except UnidentifiedImageError as error:
+        raise UserError(f'image {name} cannot be read: it is damaged or not an image that Pillow knows.') from error
+    except Exception as error:  # each format raises its own errors
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else (
+            f'it is damaged or not an image ({first_line(error).rstrip(".")})')
+        raise UserError(f'image {name} cannot be read: {reason}.') from error
+
+
+def to_rgb(image: Image.Image) -> np.ndarray:
+    """Returns the pixels of an image of Pillow; see `read_image`."""
     if orientation(image) > 1:
         image = ImageOps.exif_transpose(image)
     if image.mode in ('I', 'F') or image.mode.startswith('I;16'):

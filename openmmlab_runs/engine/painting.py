@@ -1,17 +1,24 @@
-"""A hook that paints predictions, and the sizes of lines and texts that suit an image."""
-from collections.abc import Mapping, Sequence
+"""Paints boxes, masks and label maps, with lines and texts that suit the image; a hook that paints predictions."""
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import cv2
 import mmcv
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from mmengine.fileio import get
 from mmengine.hooks import Hook
 from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.visualization import Visualizer
+from pycocotools import mask as coco_mask
 
 from openmmlab_runs.texts import label
 
@@ -20,6 +27,8 @@ from openmmlab_runs.texts import label
 SUITABLE, LEAST = 400, 0.6
 # mmseg's texts shrink with the image; they are illegible if its shorter side has fewer pixels than this.
 LEGIBLE = 144
+# How much of what is painted covers the image; points of lines and texts; boxes with fewer pixels get half of FONT.
+ALPHA, LINE, FONT, LARGE = 0.8, 2.5, 13, 30_000
 
 
 class PaintPredictionsHook(Hook):
@@ -80,13 +89,107 @@ def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
     visualizer.fig_save.set_dpi(visualizer.dpi)
 
 
-def hide_texts_at_will(visualizer: Visualizer) -> None:
-    """Lets mmdet's visualizer, which has no option for it, leave out texts while its attribute `hides_texts` is set."""
-    draw: Any = visualizer.draw_texts
-    visualizer.hides_texts = False
-    visualizer.draw_texts = lambda *args, **kwargs: visualizer if visualizer.hides_texts else draw(*args, **kwargs)
-
-
 def are_legible(image: np.ndarray) -> bool:
     """Returns whether mmseg's texts are legible on an image, `(H, W, 3)`."""
     return min(image.shape[:2]) >= LEGIBLE
+
+
+def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts: Sequence[str],
+                masks: Sequence[dict[str, Any]] | None = None, palette: Any = None) -> np.ndarray:
+    """Paints boxes, texts at their top left, and masks; memory does not grow with their number.
+
+    Args:
+        image: `(H, W, 3)`, RGB, uint8; it is not changed.
+        boxes: `(N, 4)`: left, top, right and bottom, in pixels.
+        labels: `(N,)`: indices into the palette.
+        texts: What to write at each box; '' for nothing.
+        masks: RLE of each box, as in `Prediction`. Defaults to None.
+        palette: The RGB colour of each label, or a name of mmdet's palettes. Defaults to None: random, but always the
+            same.
+
+    Returns:
+        `(H, W, 3)`, RGB, uint8.
+    """
+    from mmdet.visualization.palette import jitter_color
+    colours = _colours(palette, int(labels.max(initial=-1)) + 1)
+    painted = image.copy()
+    for index, mask in zip(labels, masks or (), strict=False):
+        _paint_mask(painted, coco_mask.decode(mask), np.array(jitter_color(colours[index])))
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    with _canvas(painted) as axes:
+        for (left, top, right, bottom), index, text, area in zip(boxes, labels, texts, areas, strict=True):
+            axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, alpha=ALPHA, linewidth=LINE,
+                                     edgecolor=np.divide(colours[index], 255)))
+            _write(axes, (left + LINE, top + LINE), text, FONT if area > LARGE else FONT / 2)
+    return painted
+
+
+def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[str], palette: Any = None
+                    ) -> np.ndarray:
+    """Paints a label map `(H, W)`, and the names of its classes, each into the middle of its widest part.
+
+    Args:
+        image: `(H, W, 3)`, RGB, uint8; it is not changed.
+        label_map: `(H, W)`; values without a name, such as 255, are painted black.
+        names: What to write on each class; '' for nothing.
+        palette: As in `paint_boxes`.
+
+    Returns:
+        `(H, W, 3)`, RGB, uint8.
+    """
+    colours = np.zeros((max(len(names), int(label_map.max()) + 1), 3), np.uint8)
+    colours[:len(names)] = _colours(palette, len(names))[:len(names)]
+    painted = cv2.addWeighted(image, 1 - ALPHA, colours[label_map], ALPHA, 0)
+    with _canvas(painted) as axes:
+        for index, name in enumerate(names):
+            cells = (label_map == index).astype(np.uint8)
+            if name and cells.any():
+                # Beyond the border of the image is another class.
+                depths = cv2.distanceTransform(np.pad(cells, 1), cv2.DIST_L2, 3)[1:-1, 1:-1]
+                y, x = np.unravel_index(depths.argmax(), depths.shape)
+                _write(axes, (float(x), float(y)), name, FONT, centred=True)
+    return painted
+
+
+def _colours(palette: Any, count: int) -> Sequence[Sequence[int]]:
+    from mmdet.visualization.palette import get_palette  # takes a tuple for one colour
+    if not isinstance(palette, str | None):
+        palette = [*palette] if len(palette) >= count else None
+    return get_palette(palette, count)
+
+
+def _paint_mask(image: np.ndarray, mask: np.ndarray, colour: np.ndarray) -> None:
+    """Paints a mask `(H, W)`, 0 or 1, with a white outline, on an image in place."""
+    left, top, width, height = cv2.boundingRect(mask)
+    part, cells = image[top:top + height, left:left + width], mask[top:top + height, left:left + width]
+    part[cells > 0] = part[cells > 0] * (1 - ALPHA) + colour * ALPHA
+    outline, _ = cv2.findContours(cells, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    for points in outline:
+        x, y = points[:, 0].T
+        part[y, x] = part[y, x] * (1 - ALPHA) + 255 * ALPHA
+
+
+@contextmanager
+def _canvas(image: np.ndarray) -> Iterator[Axes]:
+    """Yields axes in pixels of an image, `(H, W, 3)`, which is then changed in place to what was drawn on it."""
+    height, width = image.shape[:2]
+    # matplotlib measures lines and texts in inches, so the dpi scales them; the number of pixels stays the same.
+    dpi = rcParams['figure.dpi'] * min(max(min(height, width) / SUITABLE, LEAST), 1)
+    figure = Figure(((width + 0.01) / dpi, (height + 0.01) / dpi), dpi, frameon=False)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+    axes.axis('off')
+    yield axes
+    if axes.patches or axes.texts:
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        drawn = np.asarray(canvas.buffer_rgba())
+        cells = drawn[..., 3] > 0
+        opacity = drawn[cells][:, 3:] / 255
+        image[cells] = (image[cells] * (1 - opacity) + drawn[cells][:, :3] * opacity).round()
+
+
+def _write(axes: Axes, place: tuple[float, float], text: str, size: float, centred: bool = False) -> None:
+    if text:
+        axes.text(*place, text, size=size, color='#c8c8c8', clip_on=True, ha='center' if centred else 'left',
+                  va='center' if centred else 'top',
+                  bbox=dict(facecolor='black', alpha=ALPHA, pad=0.7, edgecolor='none'))

@@ -127,7 +127,8 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Pat
         f'error: --out-dir {images} is the folder of the images: choose another.')
     (tmp_path / 'empty').mkdir()
     assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
-    assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'
+    assert run('mmseg', 'no.jpg') == (
+        'error: no.jpg does not exist: pass an image, a folder of images, a pattern or a video.')
     assert not out.exists()
 
 
