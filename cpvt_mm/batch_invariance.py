@@ -41,15 +41,16 @@ def make_batch_invariant(model: nn.Module) -> None:
         UserError: If a part or setting is not known; in a forward pass, if a side of the batch is no multiple of 32.
     """
     batch = _Batch()
-    for name, part in model.named_children():
-        if name not in ('data_preprocessor', 'auxiliary_head'):
-            if needed := _needed(part, getattr(model, 'test_cfg', None)):
-                raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
-                                f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
-            if isinstance(part, Backbone):
-                part.register_forward_pre_hook(batch.begin)
-            elif not isinstance(part, StandardRoIHead):  # it computes each RoI alone
-                batch.follow(part)
+    parts = {name: part for name, part in model.named_children() if name not in ('data_preprocessor', 'auxiliary_head')}
+    for name, part in parts.items():
+        if needed := _needed(part, getattr(model, 'test_cfg', None)):
+            raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
+                            f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
+    for part in parts.values():
+        if isinstance(part, Backbone):
+            part.register_forward_pre_hook(batch.begin)
+        elif not isinstance(part, StandardRoIHead):  # it computes each RoI alone
+            batch.follow(part)
 
 
 @HOOKS.register_module()

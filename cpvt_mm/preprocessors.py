@@ -38,7 +38,8 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
 
     def take_several_sizes(self, model: nn.Module) -> bool:
         """Prepares a model to predict; returns whether test batches may have images of several sizes."""
-        return _take_several_sizes(model, int(self.pad_size_divisor))
+        divisor: Any = self.pad_size_divisor
+        return _take_several_sizes(model, divisor)
 
 
 @MODELS.register_module()

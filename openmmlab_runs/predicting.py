@@ -74,15 +74,7 @@ class Prediction:
         """
         if self.boxes is None or self.labels is None or self.scores is None:
             return self
-        if isinstance(score_thr, Mapping):
-            for name in score_thr:
-                if name not in self.classes:
-                    raise UserError(f'score_thr has a score for {name}, which is no class of the model'
-                                    f'{did_you_mean(name, self.classes)}: name one of its classes, or give a number.')
-            least = np.array([score_thr.get(name, SCORE_THR) for name in self.classes])[self.labels]
-        else:
-            least = np.full(len(self.labels), score_thr)
-        return self.take(np.flatnonzero(self.scores > least))
+        return self.take(np.flatnonzero(self.scores > least_scores(score_thr, self.classes)[self.labels]))
 
     def take(self, indices: np.ndarray) -> 'Prediction':
         """Returns the prediction of a detector with only some of its boxes, by their indices."""
@@ -142,6 +134,17 @@ class Prediction:
         masks = coco_mask.decode(self.masks).transpose(2, 0, 1).astype(bool) if self.masks else None
         return Detections(self.boxes, mask=masks, confidence=self.scores, class_id=self.labels,
                           data=dict(class_name=np.array(self.classes)[self.labels]))
+
+
+def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
+    """Returns the threshold of each class, `(C,)`; see `Prediction.above`."""
+    thresholds = score_thr if isinstance(score_thr, Mapping) else dict.fromkeys(classes, score_thr)
+    for name in thresholds:
+        if name not in classes:
+            raise UserError(f'score_thr has a score for {name}, which is no class of the model'
+                            f'{did_you_mean(name, classes)}: name one of its classes, or give a number.')
+    # Of the type of scores, so that none is above itself.
+    return np.array([thresholds.get(name, SCORE_THR) for name in classes], np.float32)
 
 
 @overload

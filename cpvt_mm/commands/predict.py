@@ -24,7 +24,7 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, write_image, write_text
 from openmmlab_runs.images import MAX_PIXELS
-from openmmlab_runs.predicting import SCORE_THR, Prediction, ScoreThr, build_inferencer, paint, to_coco
+from openmmlab_runs.predicting import SCORE_THR, Prediction, ScoreThr, build_inferencer, least_scores, paint, to_coco
 from openmmlab_runs.sources import VIDEO_SUFFIXES, images_of
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
@@ -64,10 +64,13 @@ def score_of(text: str) -> tuple[str, float]:
 
 
 def to_score_thr(given: list[tuple[str, float]], classes: tuple[str, ...]) -> ScoreThr:
-    """Returns scores of classes; the others have the score without a class, or the default."""
+    """Returns scores of classes, which the model must have; the others have the score without a class, or the default.
+    """
     scores = dict(given)
     others = scores.pop('', SCORE_THR)
-    return {**dict.fromkeys(classes, others), **scores} if scores else others
+    score_thr = {**dict.fromkeys(classes, others), **scores} if scores else others
+    least_scores(score_thr, classes)
+    return score_thr
 
 
 def loses_bits(path: str | Path) -> bool:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import cv2
@@ -74,7 +75,26 @@ def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypa
                         lambda inferencer, path, *options: calls.append(options) or painted)
     assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
     assert calls == [(True, 0.3, 16_000_000), (False, 0, 16_000_000)]
+    assert run('mmdet', images / 'a.png', *('--score-thr', 0.5, '--score-thr', 'kite=0.25')) == ''
+    assert calls[2][1] == dict(sun=0.5, ball=0.5, kite=0.25, boat=0.5, square=0.5)
+    assert run('mmdet', images, '--score-thr', 'kit=1') == (
+        'error: score_thr has a score for kit, which is no class of the model: did you mean kite: name one of its '
+        'classes, or give a number.')
     assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
+
+
+def test_a_pattern_and_a_video_give_each_image_a_name_of_its_own(run: Run, images: Path, out: Path) -> None:
+    (images / 'below').mkdir()
+    shutil.copy(images / 'a.png', images / 'below')
+    assert run('mmdet', f'{images}/**/a.*') == ''
+    assert sorted(path.name for path in out.glob('*.png')) == ['a.jpg.png', 'a.png.png', 'a.png_2.png']
+    writer = cv2.VideoWriter(str(images / 'clip.avi'), cv2.VideoWriter.fourcc(*'MJPG'), 5, (64, 32))
+    for _ in range(2):
+        writer.write(np.zeros((32, 64, 3), np.uint8))
+    writer.release()
+    assert run('mmseg', images / 'clip.avi') == ''
+    assert len([*out.glob('clip.avi_00000?.png')]) == len([*out.glob('label_maps/clip.avi_00000?.png')]) == 2
+    assert 'is an address, and none is fetched unless you allow it' in run('mmdet', 'http://127.0.0.1:1/a.png')
 
 
 def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Path, out: Path, capsys: Capture) -> None:

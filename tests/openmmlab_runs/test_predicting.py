@@ -1,4 +1,5 @@
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,69 @@ def test_an_image_that_cannot_be_predicted_is_one_sentence(detector: BaseInferen
     assert refusal(list, infer(detector, [], 0)) == 'batch_size is 0, but must be at least 1.'
     told = refusal(list, infer(detector, [np.zeros((1, 9999, 3), np.uint8)]))
     assert told.startswith('image of 1 x 9999 pixels (height x width) cannot be predicted (')
+
+
+@pytest.fixture
+def nuclei() -> BaseInferencer:
+    return build_inferencer(load_config(ROOT / 'demo/nuclei/config.py'), ROOT / 'demo/nuclei/model.safetensors', 'cpu')
+
+
+def test_images_of_several_sizes_are_one_batch_and_have_the_boxes_that_they_have_alone(
+        nuclei: BaseInferencer, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = read_image(ROOT / 'demo/nuclei/example.png')
+    images = [image[:96, :128], image[:128, :96], image[100:196, 100:196]]
+    alone, calls = [*infer(nuclei, images)], []
+    forward = nuclei.forward
+    monkeypatch.setattr(nuclei, 'forward', lambda data: calls.append(len(data['inputs'])) or forward(data))
+    for one, other in zip(infer(nuclei, images, batch_size=3), alone, strict=True):
+        assert len(one.boxes) == len(other.boxes) > 0 and one.masks == other.masks
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
+    assert calls == [3]
+
+
+OBJECTS = Prediction((40, 60), ('cat', 'dog'), np.float32([[10, 5, 30, 15], [1, 2, 9, 9], [2, 2, 40, 30]]),
+                     np.array([1, 0, 1]), np.float32([0.9, 0.4, 0.35]), name='a.png')
+
+
+def test_thresholds_are_a_number_or_by_class() -> None:
+    cases = (0.3, [0, 1, 2]), (0.4, [0]), ({'dog': 0.5}, [0, 1]), ({'cat': 0.8}, [0, 2]), ({}, [0, 1, 2])
+    for score_thr, kept in cases:
+        found = OBJECTS.above(score_thr)
+        assert np.array_equal(found.boxes, OBJECTS.boxes[kept]) and np.array_equal(found.labels, OBJECTS.labels[kept])
+    assert refusal(OBJECTS.above, {'dogs': 0.5}) == (
+        'score_thr has a score for dogs, which is no class of the model: did you mean dog: name one of its classes, or '
+        'give a number.')
+
+
+def test_a_prediction_plots_saves_and_converts_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = random_image(tmp_path / 'a.png', 40, 60)
+    found = replace(OBJECTS, image=tmp_path / 'a.png')
+    assert is_painted(found.plot(), pixels).any() and not is_painted(found.plot(0.9), pixels).any()
+    found.save(tmp_path / 'out.png')
+    assert np.array_equal(read_image(tmp_path / 'out.png'), found.plot())
+    assert 'out.gif ends in neither .png nor .jpg' in refusal(found.save, tmp_path / 'out.gif')
+    assert found.to_coco() == to_coco({'a.png': found})
+    monkeypatch.setitem(sys.modules, 'supervision', None)
+    assert refusal(found.to_supervision) == (
+        'Prediction.to_supervision needs a package that is not installed: pip install supervision.')
+    assert 'a label map' in refusal(Prediction((2, 2), ('a',), label_map=np.zeros((2, 2))).to_supervision)
+
+
+def test_supervision_has_boxes_masks_and_names() -> None:
+    supervision = pytest.importorskip('supervision')
+    mask = np.zeros((40, 60, 3), np.uint8, order='F')
+    mask[5:15, 10:30] = 1
+    found = replace(OBJECTS, masks=coco_mask.encode(mask)).to_supervision()
+    assert isinstance(found, supervision.Detections) and np.array_equal(found.xyxy, OBJECTS.boxes)
+    assert [*found.data['class_name']] == ['dog', 'cat', 'dog'] and np.array_equal(found.mask[2], mask[..., 2])
+    assert len(OBJECTS.above(1).to_supervision()) == 0
+
+
+def test_a_stream_reads_only_what_is_asked_for(trained: Models, image: Path) -> None:
+    read = []
+    stream = predict((read.append(1) or image for _ in range(9)), *trained['mmdet'], 'cpu', stream=True)
+    assert next(stream).name == 'image.png' and len(read) == 1
+    assert refusal(predict, 0, *trained['mmdet']) == 'the images of camera 0 do not end: pass stream=True.'
 
 
 def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
