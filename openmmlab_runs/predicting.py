@@ -1,10 +1,10 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import mmcv
 import numpy as np
@@ -12,7 +12,6 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from PIL import Image
-from pycocotools import mask as coco_mask
 
 from openmmlab_runs.registry import in_scope
 
@@ -21,143 +20,28 @@ from .checkpoints.reading import check_device, read_checkpoint, readable
 from .data.datasets import build_unread
 from .engine import load_config
 from .engine.checks import trained_classes
-from .engine.painting import are_legible, paint_boxes, paint_label_map
-from .errors import UserError, did_you_mean, explain
-from .files import write_image
+from .errors import UserError, explain
 from .images import MAX_PIXELS, check_regular, read_image, size_as_loaded
+from .prediction import SCORE_THR, Prediction, ScoreThr
 from .sources import Picture, Source, images_of, never_ends
-from .texts import label as drawn_name
+from .tiles import Tiling, join, make_tiling
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
-SCORE_THR = 0.3  # as in mmdet
-# A score, or scores by the names of classes; classes that are not named have SCORE_THR.
-ScoreThr: TypeAlias = float | Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The prediction for one image: boxes and perhaps masks of a detector, or the label map of a segmentor.
-
-    Attributes:
-        size: Height and width of the image, in pixels.
-        classes: The names of the classes, in the order of their labels.
-        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels; as the next two, None from a segmentor.
-        labels: `(N,)`, int64: the index of each box in `classes`.
-        scores: `(N,)`, float32, from 0 to 1.
-        masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`, which `pycocotools.mask.decode(masks)`
-            decodes to `(H, W, N)`, uint8. None from models without masks.
-        label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
-        name: The name of the image; `clip.mp4_000001` for a frame.
-        image: The path of the image, or its pixels, `(H, W, 3)`, RGB, uint8.
-        palette: The RGB colour of each class, if the dataset has one.
-    """
-    size: tuple[int, int]
-    classes: tuple[str, ...]
-    boxes: np.ndarray | None = None
-    labels: np.ndarray | None = None
-    scores: np.ndarray | None = None
-    masks: list[dict[str, Any]] | None = None
-    label_map: np.ndarray | None = None
-    name: str = 'image'
-    image: Picture | None = field(default=None, repr=False)
-    palette: Any = field(default=None, repr=False)
-
-    def above(self, score_thr: ScoreThr = SCORE_THR) -> 'Prediction':
-        """Returns the prediction with only those boxes, and their masks, whose score is above a threshold.
-
-        Args:
-            score_thr: A score, or a dict with scores by the names of classes, in which a class that is not named has
-                0.3. Defaults to 0.3. A label map has no scores, and stays.
-
-        Raises:
-            UserError: If the model has no class of a name.
-        """
-        if self.boxes is None or self.labels is None or self.scores is None:
-            return self
-        return self.take(np.flatnonzero(self.scores > least_scores(score_thr, self.classes)[self.labels]))
-
-    def take(self, indices: np.ndarray) -> 'Prediction':
-        """Returns the prediction of a detector with only some of its boxes, by their indices."""
-        assert self.boxes is not None and self.labels is not None and self.scores is not None
-        return replace(self, boxes=self.boxes[indices], labels=self.labels[indices], scores=self.scores[indices],
-                       masks=None if self.masks is None else [self.masks[i] for i in indices])
-
-    def plot(self, score_thr: ScoreThr = SCORE_THR, labels: bool = True) -> np.ndarray:
-        """Paints the prediction on its image, which is read again if it is a file.
-
-        Args:
-            score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to 0.3.
-            labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-
-        Returns:
-            `(H, W, 3)`, RGB, uint8.
-        """
-        assert self.image is not None, 'predict() sets it'
-        image = self.image if isinstance(self.image, np.ndarray) else read_image(self.image)
-        if self.label_map is not None:
-            names = [drawn_name(name) if labels and are_legible(image) else '' for name in self.classes]
-            return paint_label_map(image, self.label_map, names, self.palette)
-        shown = self.above(score_thr)
-        assert shown.boxes is not None and shown.labels is not None and shown.scores is not None
-        texts = [f'{drawn_name(self.classes[label])}: {100 * score:.1f}' if labels else ''
-                 for label, score in zip(shown.labels, shown.scores, strict=True)]
-        return paint_boxes(image, shown.boxes, shown.labels, texts, shown.masks, self.palette)
-
-    def save(self, path: str | Path, score_thr: ScoreThr = SCORE_THR, labels: bool = True) -> None:
-        """Writes what `plot` paints, as JPEG if the path ends in .jpg, or as PNG if it ends in .png.
-
-        Raises:
-            UserError: If it ends in something else.
-        """
-        if Path(path).suffix not in ('.jpg', '.png'):
-            raise UserError(f'{path} ends in neither .png nor .jpg: choose one of them.')
-        write_image(Path(path), self.plot(score_thr, labels))
-
-    def to_coco(self) -> dict[str, list[dict[str, Any]]]:
-        """Returns all boxes of a detector, and their masks, in COCO's layout; see the function `to_coco`."""
-        return to_coco({self.name: self})
-
-    def to_supervision(self) -> Any:
-        """Returns all boxes of a detector as `supervision.Detections`, with masks and, in `data`, `class_name`.
-
-        Raises:
-            UserError: If supervision is not installed, or this is a label map.
-        """
-        if self.boxes is None or self.labels is None:
-            raise UserError(f'the prediction of {self.name} is a label map, which supervision does not hold: use '
-                            'label_map.')
-        try:
-            from supervision import Detections
-        except ImportError as error:
-            raise UserError('Prediction.to_supervision needs a package that is not installed: pip install supervision.'
-                            ) from error
-        masks = coco_mask.decode(self.masks).transpose(2, 0, 1).astype(bool) if self.masks else None
-        return Detections(self.boxes, mask=masks, confidence=self.scores, class_id=self.labels,
-                          data=dict(class_name=np.array(self.classes)[self.labels]))
-
-
-def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
-    """Returns the threshold of each class, `(C,)`; see `Prediction.above`."""
-    thresholds = score_thr if isinstance(score_thr, Mapping) else dict.fromkeys(classes, score_thr)
-    for name in thresholds:
-        if name not in classes:
-            raise UserError(f'score_thr has a score for {name}, which is no class of the model'
-                            f'{did_you_mean(name, classes)}: name one of its classes, or give a number.')
-    # Of the type of scores, so that none is above itself.
-    return np.array([thresholds.get(name, SCORE_THR) for name in classes], np.float32)
 
 
 @overload
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
             batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
+            tile: int | None = None, overlap: int | None = None,
             stream: Literal[False] = False) -> list[Prediction]: ...
 @overload
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
             batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
+            tile: int | None = None, overlap: int | None = None,
             stream: Literal[True]) -> Iterator[Prediction]: ...
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None, batch_size: int = 1,
-            *, score_thr: ScoreThr | None = None, urls: bool = False, stream: bool = False
-            ) -> list[Prediction] | Iterator[Prediction]:
+            *, score_thr: ScoreThr | None = None, urls: bool = False, tile: int | None = None,
+            overlap: int | None = None, stream: bool = False) -> list[Prediction] | Iterator[Prediction]:
     """Predicts with a detector of mmdet or a segmentor of mmseg.
 
     For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns.
@@ -171,6 +55,10 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
         batch_size: How many images are predicted together. Defaults to 1.
         score_thr: Boxes with a score above it are returned; see `Prediction.above`. Defaults to None: all.
         urls: Whether to fetch images from addresses. Defaults to False.
+        tile: Images that are wider or higher are predicted in overlapping tiles of this side, in pixels, so that memory
+            does not grow with their size; see `openmmlab_runs.tiles`. Defaults to None: as a whole.
+        overlap: How many pixels neighbouring tiles have in common, at least: more than the largest object. Defaults to
+            None: a quarter of `tile`.
         stream: Whether to return an iterator, which reads and predicts only what is asked for, such as the frames of a
             camera or of a long video. Defaults to False: a list.
 
@@ -179,7 +67,8 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     """
     if never_ends(images) and not stream:
         raise UserError(f'the images of camera {images} do not end: pass stream=True.')
-    found = infer(build_inferencer(load_config(config), checkpoint, device), images, batch_size, score_thr, urls)
+    found = infer(build_inferencer(load_config(config), checkpoint, device), images, batch_size, score_thr, urls,
+                  tile, overlap)
     return found if stream else list(found)
 
 
@@ -223,7 +112,7 @@ class _Sized(NamedTuple):
 
 
 def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
-          urls: bool = False) -> Iterator[Prediction]:
+          urls: bool = False, tile: int | None = None, overlap: int | None = None) -> Iterator[Prediction]:
     """Yields the prediction of each image, in their order; see `predict`.
 
     Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the model can do
@@ -232,10 +121,17 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
     """
     if batch_size < 1:
         raise UserError(f'batch_size is {batch_size}, but must be at least 1.')
+    tiling = make_tiling(tile, overlap)
     sized = (_Sized(*named, _size(named.image)) for named in images_of(images, urls))
-    for _, neighbours in groupby(sized, key=lambda one: None if inferencer.takes_several_sizes else one.size):
+
+    def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
+        is_large = tiling is not None and tiling.is_for(one.size)
+        return is_large, None if inferencer.takes_several_sizes else one.size
+
+    for (is_large, _), neighbours in groupby(sized, kind):
         while batch := [*islice(neighbours, batch_size)]:
-            for found in _run(inferencer, batch):
+            for found in (_run_tiles(inferencer, one, tiling, batch_size) for one in batch) if (
+                    tiling and is_large) else _run(inferencer, batch):
                 yield found if score_thr is None else found.above(score_thr)
 
 
@@ -284,6 +180,20 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized]) -> list[Prediction
                         'it out.') from error
 
 
+def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int,
+               tell: Callable[[int, int], object] = lambda done, count: None) -> Prediction:
+    """Predicts a large image in tiles, `batch_size` at once; `tell` gets how many of how many are done."""
+    pixels = one.image if isinstance(one.image, np.ndarray) else (
+        read_image(one.image) if one.pixels is None else one.pixels)
+    tiles = tiling.tiles(one.size)
+    parts: list[Prediction] = []
+    for first in range(0, len(tiles), batch_size):
+        batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
+        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch])
+        tell(len(parts), len(tiles))
+    return replace(join(parts, tiles, one.size), image=one.image)
+
+
 def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) -> Prediction:
     """Converts what the inferencer of mmseg (an array) or of mmdet (a dict of lists) returns for an image."""
     if isinstance(found, np.ndarray):
@@ -292,35 +202,9 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
         found['labels'], np.int64), np.array(found['scores'], np.float32), found.get('masks'))
 
 
-def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
-
-    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
-    """
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    classes: tuple[str, ...] = ()
-    masks: Sequence[dict[str, Any] | None]
-    for index, (name, found) in enumerate(predictions.items(), start=1):
-        if found.boxes is None or found.labels is None or found.scores is None:
-            raise UserError(f'the prediction of {name} is a label map, which COCO does not hold: pass predictions of a '
-                            'detector.')
-        classes = found.classes
-        masks = [None] * len(found.boxes) if found.masks is None else found.masks
-        images.append(dict(id=index, file_name=name, height=found.size[0], width=found.size[1]))
-        for box, label, score, mask in zip(found.boxes.astype(float), found.labels.tolist(), found.scores.tolist(),
-                                           masks, strict=True):
-            left, top, width, height = [round(value, 2) for value in (*box[:2], *(box[2:] - box[:2]))]
-            annotations.append(dict(
-                id=len(annotations) + 1, image_id=index, category_id=label + 1, bbox=[left, top, width, height],
-                area=round(width * height, 2) if mask is None else int(coco_mask.area(mask)), iscrowd=0,
-                score=round(score, 5), **({} if mask is None else dict(segmentation=mask))))
-    return dict(images=images, annotations=annotations,
-                categories=[dict(id=index, name=name) for index, name in enumerate(classes, start=1)])
-
-
 def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score_thr: ScoreThr = SCORE_THR,
-          max_pixels: int = MAX_PIXELS) -> tuple[np.ndarray, Prediction]:
+          max_pixels: int = MAX_PIXELS, tiling: Tiling | None = None,
+          tell: Callable[[int, int], object] = lambda done, count: None) -> tuple[np.ndarray, Prediction]:
     """Paints the prediction on an image; returns `(H, W, 3)`, RGB, uint8, and the whole prediction.
 
     Args:
@@ -328,9 +212,14 @@ def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score
         image: The path, or pixels as in `predict`.
         labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
         score_thr: Only boxes and masks with a score above it are painted; see `Prediction.above`. Defaults to 0.3.
-        max_pixels: A file with more is a UserError. Defaults to 16 million.
+        max_pixels: A file with more is a UserError, unless there is a tiling. Defaults to 16 million.
+        tiling: How to predict images that are larger than a tile. Defaults to None: as a whole.
+        tell: Is called with the number of tiles that are predicted, and of all. Defaults to nothing.
     """
-    pixels = image if isinstance(image, np.ndarray) else read_image(image, max_pixels=max_pixels)
-    name = 'image' if isinstance(image, np.ndarray) else Path(image).name
-    found, = _run(inferencer, [_Sized(name, image, pixels.shape[:2], pixels)])
+    pixels = image if isinstance(image, np.ndarray) else read_image(image, max_pixels=None if tiling else max_pixels)
+    one = _Sized('image' if isinstance(image, np.ndarray) else Path(image).name, image, pixels.shape[:2], pixels)
+    if tiling and tiling.is_for(one.size):
+        found = _run_tiles(inferencer, one, tiling, 1, tell)
+    else:
+        found, = _run(inferencer, [one])
     return replace(found, image=pixels).plot(score_thr, labels), found

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from rich.progress import track
+from rich.progress import Progress
 
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
@@ -24,8 +24,10 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, write_image, write_text
 from openmmlab_runs.images import MAX_PIXELS
-from openmmlab_runs.predicting import SCORE_THR, Prediction, ScoreThr, build_inferencer, least_scores, paint, to_coco
+from openmmlab_runs.predicting import build_inferencer, paint
+from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, least_scores, to_coco
 from openmmlab_runs.sources import VIDEO_SUFFIXES, images_of
+from openmmlab_runs.tiles import make_tiling
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 
@@ -46,6 +48,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--max-pixels', type=int, default=MAX_PIXELS, metavar='NUMBER',
                         help='leave out images with more pixels, which take much memory and time (default: '
                              '%(default)s)')
+    parser.add_argument('--tile', type=int, metavar='SIDE',
+                        help='predict images that are wider or higher in tiles of this side, in pixels, also those '
+                             'over --max-pixels')
+    parser.add_argument('--overlap', type=int, metavar='PIXELS',
+                        help='how much tiles overlap: more than the largest object (default: a quarter of a tile)')
     parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
     args = parser.parse_args()
     if args.config is None:
@@ -87,6 +94,7 @@ def main() -> None:
     args = parse_args()
     is_camera = args.image.isdecimal() and not Path(args.image).exists()
     images = images_of(int(args.image) if is_camera else args.image, args.urls)
+    tiling = make_tiling(args.tile, args.overlap)
     if args.out_dir.resolve() == Path(args.image).resolve():
         raise UserError(f'--out-dir {args.out_dir} is the folder of the images: choose another.')
     cfg = load_config(args.config)
@@ -99,13 +107,19 @@ def main() -> None:
     found: dict[str, Prediction] = {}
     predictions = args.out_dir / ('label_maps' if cfg.default_scope == 'mmseg' else 'predictions.json')
     warned = False
-    with held(args.out_dir):
+    with held(args.out_dir), Progress() as progress:
+        in_tiles = progress.add_task('Tiles', visible=False)
+
+        def tell(done: int, count: int) -> None:
+            progress.update(in_tiles, completed=done, total=count, visible=done < count)
+
         try:
-            for name, image in track(images, 'Painting'):
+            for name, image in progress.track(images, description='Painting'):
                 names[name] += 1
                 unique = name if names[name] == 1 else f'{name}_{names[name]}'
                 try:
-                    painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels)
+                    painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels,
+                                                tiling, tell)
                     if prediction.label_map is None:
                         found[unique] = replace(prediction, image=None)  # also if it cannot be painted
                     else:
@@ -129,5 +143,5 @@ def main() -> None:
         *failed.values())
     if failed:
         raise UserError(f'{len(failed)} of {count} images are not painted ({", ".join(failed)}): repair, scale or '
-                        'remove them (--max-pixels allows larger ones; a segmentor then needs 4 bytes for each class '
-                        'at each pixel).')
+                        'remove them (--tile 1024 predicts large ones in tiles; --max-pixels allows larger ones, for '
+                        'which a segmentor needs 4 bytes for each class at each pixel).')

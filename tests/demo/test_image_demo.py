@@ -9,7 +9,8 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.predicting import Prediction, predict
+from openmmlab_runs.predicting import predict
+from openmmlab_runs.prediction import Prediction
 from tests.conftest import ROOT, Models
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run
@@ -135,11 +136,19 @@ def test_images_that_the_model_cannot_take_are_left_out(run: Run, images: Path, 
     random_image(images / 'large.png', 300, 400)
     assert run('mmdet', images, '--max-pixels', 100_000) == (
         'error: 2 of 5 images are not painted (large.png, line.png): repair, scale or remove them '
-        '(--max-pixels allows larger ones; a segmentor then needs 4 bytes for each class at each pixel).')
+        '(--tile 1024 predicts large ones in tiles; --max-pixels allows larger ones, for which a segmentor needs 4 '
+        'bytes for each class at each pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/large.png has 400 x 300 pixels (width x height), but at most 100000 are' in printed
     assert f'image {images}/line.png cannot be predicted (' in printed and '3 of 5 images painted' in printed
     assert sorted(path.name for path in out.glob('*.png')) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
+
+
+def test_large_images_are_predicted_in_tiles(run: Run, tmp_path: Path, out: Path) -> None:
+    random_image(tmp_path / 'large.png', 300, 400)
+    assert run('mmseg', tmp_path / 'large.png', '--max-pixels', 100_000, '--tile', 256) == ''
+    assert read(out / 'large.png.png').shape == (300, 400, 3)
+    assert Image.open(out / 'label_maps/large.png.png').size == (400, 300)
 
 
 def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Path, tmp_path: Path) -> None:

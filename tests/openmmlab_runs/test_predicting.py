@@ -17,7 +17,8 @@ from pycocotools.coco import COCO
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.images import is_turned, read_image
-from openmmlab_runs.predicting import Prediction, build_inferencer, infer, paint, predict, to_coco
+from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
+from openmmlab_runs.prediction import Prediction, to_coco
 from tests.conftest import ROOT, Models, refusal
 from tests.pictures import MOVED, is_painted, random_image
 from tests.tools.conftest import Exploit

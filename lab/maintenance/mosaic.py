@@ -1,0 +1,82 @@
+"""Compares the AP of 25 images of nuclei that are predicted alone, as one mosaic, and as a mosaic in tiles.
+
+A box of the mosaic belongs to the image in which its centre is, and is cut there. Objects at the border of an image
+have another image beside them.
+"""
+import argparse
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.images import read_image
+from openmmlab_runs.predicting import build_inferencer, infer
+from openmmlab_runs.prediction import Prediction
+from openmmlab_runs.texts import markdown_table
+
+COLUMNS = 5
+MOST = 1000  # boxes of an image that count
+
+
+def cut(whole: Prediction, row: int, column: int, side: int) -> Prediction:
+    """Returns the part of a mosaic's prediction that belongs to one of its images."""
+    assert whole.boxes is not None
+    corner = np.array([column, row] * 2) * side
+    boxes = whole.boxes - corner
+    x, y = (boxes[:, :2] + boxes[:, 2:]).T / 2
+    part = whole.take(np.flatnonzero((x >= 0) & (x < side) & (y >= 0) & (y < side)))
+    assert part.boxes is not None and part.masks is not None
+    rows, columns = (slice(start * side, start * side + side) for start in (row, column))
+    masks = [coco_mask.encode(np.asfortranarray(coco_mask.decode(mask)[rows, columns])) for mask in part.masks]
+    return Prediction((side, side), part.classes, (part.boxes - corner).clip(0, side).astype(np.float32), part.labels,
+                      part.scores, [dict(mask, counts=mask['counts'].decode()) for mask in masks])
+
+
+def average_precision(truth: COCO, found: dict[int, Prediction], kind: str) -> float:
+    """Returns the AP of boxes ('bbox') or masks ('segm'), from predictions by ids of images."""
+    results = [dict(one, image_id=index) for index, prediction in found.items()
+               for one in prediction.to_coco()['annotations']]
+    with redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(results), kind)
+        evaluation.params.imgIds, evaluation.params.maxDets = [*found], [MOST]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    precision = evaluation.eval['precision'][:, :, :, 0, 0]
+    return float(precision[precision > -1].mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--data', type=Path, default=Path('data/nuclei'), help='folder (default: %(default)s)')
+    parser.add_argument('--model', type=Path, default=Path('demo/nuclei'), help='folder (default: %(default)s)')
+    parser.add_argument('--side', type=int, default=256, help='of the images (default: %(default)s)')
+    parser.add_argument('--tiles', type=int, nargs='*', default=[384, 512, 768], help='sides (default: %(default)s)')
+    parser.add_argument('--overlap', type=int, help='of tiles (default: a quarter)')
+    args = parser.parse_args()
+    with redirect_stdout(io.StringIO()):
+        truth = COCO(args.data / 'instances_val.json')
+    chosen = [image for image in truth.dataset['images'] if image['height'] == image['width'] == args.side]
+    images = {image['id']: read_image(args.data / 'val' / image['file_name']) for image in chosen[:COLUMNS ** 2]}
+    pixels = np.stack([*images.values()]).reshape(COLUMNS, COLUMNS, args.side, args.side, 3)
+    mosaic = pixels.transpose(0, 2, 1, 3, 4).reshape(COLUMNS * args.side, COLUMNS * args.side, 3)
+    inferencer = build_inferencer(load_config(args.model / 'config.py'), args.model / 'model.safetensors', 'cpu')
+    rows = []
+    for tile in (0, None, *args.tiles):
+        if tile == 0:
+            name, found = 'alone', dict(zip(images, infer(inferencer, [*images.values()]), strict=True))
+        else:
+            name = 'mosaic' if tile is None else f'mosaic, tiles of {tile}'
+            whole, = infer(inferencer, mosaic, tile=tile, overlap=tile and args.overlap)
+            found = {image: cut(whole, *divmod(index, COLUMNS), args.side) for index, image in enumerate(images)}
+        count = sum(len(one.boxes) for one in found.values() if one.boxes is not None)
+        rows.append([name, count, *(f'{average_precision(truth, found, kind):.3f}' for kind in ('bbox', 'segm'))])
+    print(markdown_table(['images', 'boxes', 'box AP', 'mask AP'], rows), end='')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,111 @@
+"""Large images in tiles: what each tile answers for, and how objects at borders are joined."""
+import cv2
+import numpy as np
+import pytest
+from mmengine.infer import BaseInferencer
+from pycocotools import mask as coco_mask
+
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.images import read_image
+from openmmlab_runs.predicting import build_inferencer, infer
+from openmmlab_runs.prediction import Prediction
+from openmmlab_runs.tiles import Tiling, join, make_tiling, move_mask
+from tests.conftest import ROOT, refusal
+
+
+@pytest.mark.parametrize('size', [(1, 65), (64, 64), (65, 200), (999, 100)])
+def test_tiles_are_in_the_image_overlap_enough_and_their_cores_are_the_image(size: tuple[int, int]) -> None:
+    times = np.zeros(size, int)
+    tiles = Tiling(64, 24).tiles(size)
+    for tile in tiles:
+        times[tile.core_rows, tile.core_columns] += 1
+        for part, core, length in zip(tile[:2], tile[2:], size, strict=True):
+            assert 0 <= part.start <= core.start < core.stop <= part.stop <= length
+            assert part.stop - part.start == min(64, length)
+            # An object of 24 pixels whose centre is in the core is in the tile.
+            assert part.start == 0 or part.start <= core.start - 12
+            assert part.stop == length or part.stop >= core.stop + 12
+    assert (times == 1).all()
+
+
+def find(image: np.ndarray) -> Prediction:
+    """A detector that finds each white object, and each piece of one."""
+    count, cells, stats, _ = cv2.connectedComponentsWithStats(image[..., 0])
+    boxes = stats[1:, :4].astype(np.float32)
+    boxes[:, 2:] += boxes[:, :2]
+    masks = [coco_mask.encode(np.asfortranarray(cells == index, np.uint8)) for index in range(1, count)]
+    return Prediction(image.shape[:2], ('a',), boxes, np.zeros(count - 1, np.int64), np.ones(count - 1, np.float32),
+                      masks)
+
+
+def order(found: Prediction) -> list[tuple]:
+    return sorted((*box, cells.tobytes()) for box, cells in zip(
+        found.boxes, coco_mask.decode(found.masks).transpose(2, 0, 1), strict=True))
+
+
+def test_each_object_up_to_the_overlap_is_found_once_and_whole() -> None:
+    image = np.zeros((300, 230, 3), np.uint8)
+    for y in range(16, 300, 27):
+        for x in range(16, 230, 25):
+            cv2.circle(image, (x, y), (x * y) % 12, (255, 255, 255), -1)
+    tiling = Tiling(64, 24)
+    tiles = tiling.tiles(image.shape[:2])
+    parts = [find(image[tile.rows, tile.columns]) for tile in tiles]
+    whole = find(image)
+    assert sum(len(part.boxes) for part in parts) > len(whole.boxes) > 50
+    assert order(join(parts, tiles, whole.size)) == order(whole)
+    nothing = [part.take(np.array([], int)) for part in parts]
+    assert len(join(nothing, tiles, whole.size).boxes) == 0
+
+
+def test_what_two_tiles_find_at_the_border_of_their_cores_is_one_object() -> None:
+    tiles = Tiling(64, 24).tiles((64, 104))
+    (left, right), border = tiles, tiles[0].core_columns.stop
+    boxes = [np.float32([[border - 11, 10, border + 10, 30]]), np.float32([[border - 10, 10, border + 11, 30]])]
+    boxes[1] -= np.float32([right.columns.start, 0] * 2)
+    parts = [Prediction((64, 64), ('a',), box, np.array([0]), np.float32([score]))
+             for box, score in zip(boxes, (0.5, 0.9), strict=True)]
+    assert join(parts, [left, right], (64, 104)).scores.tolist() == [pytest.approx(0.9)]
+
+
+def test_a_label_map_has_the_classes_of_the_cores() -> None:
+    labels = np.random.default_rng(0).integers(0, 300, (150, 90))
+    classes, tiles = tuple(map(str, range(300))), Tiling(64, 24).tiles((150, 90))
+    parts = []
+    for tile in tiles:
+        part = np.full((tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start), 299)  # beside it
+        rows, columns = (slice(core.start - whole.start, core.stop - whole.start)
+                         for core, whole in zip(tile[2:], tile[:2], strict=True))
+        part[rows, columns] = labels[tile.core_rows, tile.core_columns]
+        parts.append(Prediction(part.shape, classes, label_map=part))
+    assert np.array_equal(join(parts, tiles, (150, 90)).label_map, labels)
+
+
+@pytest.mark.parametrize('place', [(0, 0), (3, 5), (7, 11)])
+def test_a_mask_is_moved(place: tuple[int, int]) -> None:
+    for cells in (np.random.default_rng(0).random((13, 9)) < 0.5, np.ones((13, 9), bool), np.zeros((13, 9), bool)):
+        moved = move_mask(coco_mask.encode(np.asfortranarray(cells, np.uint8)), *place, (20, 20))
+        expected = np.zeros((20, 20), np.uint8)
+        expected[place[0]:place[0] + 13, place[1]:place[1] + 9] = cells
+        assert np.array_equal(coco_mask.decode(moved), expected)
+
+
+def test_tilings_that_cannot_be_are_one_sentence() -> None:
+    assert make_tiling(None) is None and make_tiling(100) == (100, 25) and make_tiling(100, 0) == (100, 0)
+    assert refusal(make_tiling, None, 8) == 'overlap is 8, but there are no tiles: give the side of a tile, too.'
+    assert refusal(make_tiling, 64, 64).startswith('tiles of 64 pixels cannot overlap by 64: give')
+
+
+@pytest.fixture
+def nuclei() -> BaseInferencer:
+    return build_inferencer(load_config(ROOT / 'demo/nuclei/config.py'), ROOT / 'demo/nuclei/model.safetensors', 'cpu')
+
+
+def test_a_detector_finds_in_tiles_what_it_finds_in_the_whole_image(nuclei: BaseInferencer) -> None:
+    image = read_image(ROOT / 'demo/nuclei/example.png')
+    (whole,), (tiled,) = infer(nuclei, image), infer(nuclei, image, batch_size=2, tile=240, overlap=80)
+    assert tiled.size == whole.size == tuple(tiled.masks[0]['size']) and tiled.image is image
+    sure, found = (one.above(0.7) for one in (whole, tiled))
+    overlaps = coco_mask.iou(sure.masks, found.masks, [0] * len(found.masks))
+    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(found.boxes)) <= 2
+    assert np.mean(overlaps.max(axis=1) > 0.8) > 0.9
