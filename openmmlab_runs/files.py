@@ -78,7 +78,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
     """Writes a figure as PNG atomically."""
-    with whole_file(path) as temporary:
+    from .fonts import in_any_script  # matplotlib takes long to import
+    with in_any_script(figure), whole_file(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)
 
 

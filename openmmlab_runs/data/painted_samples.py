@@ -12,7 +12,7 @@ from mmengine.registry import DATASETS, VISUALIZERS
 from mmengine.visualization import Visualizer
 
 from openmmlab_runs.data.datasets import unwrap
-from openmmlab_runs.engine.painting import are_legible, labelled, size_to_image
+from openmmlab_runs.engine.painting import are_legible, labelled, size_to_image, write_any_script
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import label
 
@@ -37,6 +37,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         except Exception:  # the checks have named the fault
             return None
         visualizer = VISUALIZERS.get(VISUALIZER[cfg.default_scope])()
+        write_any_script(visualizer)
         visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault

@@ -16,10 +16,11 @@ from mmengine.fileio import get
 from mmengine.hooks import Hook
 from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
-from mmengine.structures import BaseDataElement
+from mmengine.structures import BaseDataElement, PixelData
 from mmengine.visualization import Visualizer
 from pycocotools import mask as coco_mask
 
+from openmmlab_runs.fonts import choose_fonts, in_any_script
 from openmmlab_runs.texts import label
 
 # mmdet's lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller lines and
@@ -29,6 +30,7 @@ SUITABLE, LEAST = 400, 0.6
 LEGIBLE = 144
 # How much of what is painted covers the image; points of lines and texts; boxes with fewer pixels get half of FONT.
 ALPHA, LINE, FONT, LARGE = 0.8, 2.5, 13, 30_000
+POINTS = 72  # of an inch
 
 
 class PaintPredictionsHook(Hook):
@@ -41,6 +43,7 @@ class PaintPredictionsHook(Hook):
         self.names: set[str] = set()
 
     def before_test(self, runner: Runner) -> None:
+        write_any_script(runner.visualizer)
         if runner.cfg.default_scope != 'mmseg':
             runner.visualizer.dataset_meta = labelled(runner.visualizer.dataset_meta or {})
 
@@ -56,6 +59,7 @@ class PaintPredictionsHook(Hook):
         """Paints frames as for detectors: mmdet's visualizer of videos needs seaborn, and fails on the ground truth."""
         visualizer = VISUALIZERS.get('mmdet.DetLocalVisualizer')()
         visualizer.dataset_meta = runner.visualizer.dataset_meta
+        write_any_script(visualizer)
         for frame in frames:
             frame.pred_instances = frame.pred_track_instances
             path = Path(frame.img_path)
@@ -80,6 +84,30 @@ def labelled(metainfo: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metainfo of a dataset with classes for visualizers that draw with matplotlib: all but mmseg's."""
     classes = metainfo.get('classes')
     return {**metainfo, 'classes': classes and tuple(map(label, classes))}
+
+
+def write_any_script(visualizer: Visualizer) -> None:
+    """Lets a visualizer of mmdet, mmseg or mmpretrain write names in fonts that have their letters."""
+    if hasattr(visualizer, '_get_center_loc'):  # mmseg's, which writes with OpenCV
+
+        def draw(image: np.ndarray, sem_seg: PixelData, classes: Sequence[str], palette: Any, with_labels: bool = True
+                 ) -> np.ndarray:
+            names = [label(name) if with_labels else '' for name in classes]
+            painted = paint_label_map(image, np.asarray(sem_seg.cpu().data)[0], names, palette, visualizer.alpha)
+            visualizer.set_image(painted)
+            return painted
+
+        visualizer._draw_sem_seg = draw
+        return
+    write: Any = visualizer.draw_texts
+
+    def draw_texts(*args: Any, **kwargs: Any) -> Visualizer:
+        drawn = write(*args, **kwargs)
+        for text in visualizer.ax_save.texts:
+            choose_fonts(text)
+        return drawn
+
+    visualizer.draw_texts = draw_texts
 
 
 def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
@@ -120,12 +148,12 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts:
         for (left, top, right, bottom), index, text, area in zip(boxes, labels, texts, areas, strict=True):
             axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, alpha=ALPHA, linewidth=LINE,
                                      edgecolor=np.divide(colours[index], 255)))
-            _write(axes, (left + LINE, top + LINE), text, FONT if area > LARGE else FONT / 2)
+            _write(axes, left, top, text, FONT if area > LARGE else FONT / 2)
     return painted
 
 
-def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[str], palette: Any = None
-                    ) -> np.ndarray:
+def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[str], palette: Any = None,
+                    alpha: float = ALPHA) -> np.ndarray:
     """Paints a label map `(H, W)`, and the names of its classes, each into the middle of its widest part.
 
     Args:
@@ -133,13 +161,14 @@ def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[st
         label_map: `(H, W)`; values without a name, such as 255, are painted black.
         names: What to write on each class; '' for nothing.
         palette: As in `paint_boxes`.
+        alpha: How much of a colour covers the image, from 0 to 1. Defaults to 0.8.
 
     Returns:
         `(H, W, 3)`, RGB, uint8.
     """
     colours = np.zeros((max(len(names), int(label_map.max()) + 1), 3), np.uint8)
     colours[:len(names)] = _colours(palette, len(names))[:len(names)]
-    painted = cv2.addWeighted(image, 1 - ALPHA, colours[label_map], ALPHA, 0)
+    painted = cv2.addWeighted(image, 1 - alpha, colours[label_map], alpha, 0)
     with _canvas(painted) as axes:
         for index, name in enumerate(names):
             cells = (label_map == index).astype(np.uint8)
@@ -147,7 +176,7 @@ def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[st
                 # Beyond the border of the image is another class.
                 depths = cv2.distanceTransform(np.pad(cells, 1), cv2.DIST_L2, 3)[1:-1, 1:-1]
                 y, x = np.unravel_index(depths.argmax(), depths.shape)
-                _write(axes, (float(x), float(y)), name, FONT, centred=True)
+                _write(axes, float(x), float(y), name, FONT, centred=True)
     return painted
 
 
@@ -181,15 +210,18 @@ def _canvas(image: np.ndarray) -> Iterator[Axes]:
     yield axes
     if axes.patches or axes.texts:
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
+        with in_any_script(figure):
+            canvas.draw()
         drawn = np.asarray(canvas.buffer_rgba())
         cells = drawn[..., 3] > 0
         opacity = drawn[cells][:, 3:] / 255
         image[cells] = (image[cells] * (1 - opacity) + drawn[cells][:, :3] * opacity).round()
 
 
-def _write(axes: Axes, place: tuple[float, float], text: str, size: float, centred: bool = False) -> None:
+def _write(axes: Axes, x: float, y: float, text: str, size: float, centred: bool = False) -> None:
+    """Writes a text above a place, or below where the image has no room above; or in the middle of it."""
     if text:
-        axes.text(*place, text, size=size, color='#c8c8c8', clip_on=True, ha='center' if centred else 'left',
-                  va='center' if centred else 'top',
+        below = y < 1.5 * size * axes.figure.dpi / POINTS
+        axes.text(x, y, text, size=size, color='#c8c8c8', clip_on=True, ha='center' if centred else 'left',
+                  va='center' if centred else 'top' if below else 'bottom',
                   bbox=dict(facecolor='black', alpha=ALPHA, pad=0.7, edgecolor='none'))
