@@ -37,7 +37,7 @@ def images_of(source: Source, urls: bool = False) -> list[Named] | Iterator[Name
         source: One of these, or any number of them:
 
             - the path of an image, of a folder of images, or of a video (`VIDEO_SUFFIXES`); a pattern such as
-              'a/*.png', or 'a/**/*.png' with the folders below
+              `a/*.png`, or `a/**/*.png` with the folders below
             - an address, `http://` or `https://`, of an image, if `urls` is set
             - the number of a camera, whose images do not end
             - an image of Pillow

@@ -124,7 +124,7 @@ def are_legible(image: np.ndarray) -> bool:
 
 def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts: Sequence[str],
                 masks: Sequence[dict[str, Any]] | None = None, palette: Any = None) -> np.ndarray:
-    """Paints boxes, texts at their top left, and masks; memory does not grow with their number.
+    """Paints boxes, texts above them or at their top, and masks; memory does not grow with their number.
 
     Args:
         image: `(H, W, 3)`, RGB, uint8; it is not changed.
@@ -148,7 +148,11 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts:
         for (left, top, right, bottom), index, text, area in zip(boxes, labels, texts, areas, strict=True):
             axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, alpha=ALPHA, linewidth=LINE,
                                      edgecolor=np.divide(colours[index], 255)))
-            _write(axes, left, top, text, FONT if area > LARGE else FONT / 2)
+            size = FONT if area > LARGE else FONT / 2
+            if top < 2 * size * axes.figure.dpi / POINTS:  # no room above the box
+                _write(axes, left + LINE, top + LINE, text, size, 'left', 'top')
+            else:
+                _write(axes, left, top - LINE, text, size, 'left', 'bottom')
     return painted
 
 
@@ -176,7 +180,7 @@ def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[st
                 # Beyond the border of the image is another class.
                 depths = cv2.distanceTransform(np.pad(cells, 1), cv2.DIST_L2, 3)[1:-1, 1:-1]
                 y, x = np.unravel_index(depths.argmax(), depths.shape)
-                _write(axes, float(x), float(y), name, FONT, centred=True)
+                _write(axes, float(x), float(y), name, FONT, 'center', 'center')
     return painted
 
 
@@ -218,10 +222,7 @@ def _canvas(image: np.ndarray) -> Iterator[Axes]:
         image[cells] = (image[cells] * (1 - opacity) + drawn[cells][:, :3] * opacity).round()
 
 
-def _write(axes: Axes, x: float, y: float, text: str, size: float, centred: bool = False) -> None:
-    """Writes a text above a place, or below where the image has no room above; or in the middle of it."""
+def _write(axes: Axes, x: float, y: float, text: str, size: float, ha: Any, va: Any) -> None:
     if text:
-        below = y < 1.5 * size * axes.figure.dpi / POINTS
-        axes.text(x, y, text, size=size, color='#c8c8c8', clip_on=True, ha='center' if centred else 'left',
-                  va='center' if centred else 'top' if below else 'bottom',
+        axes.text(x, y, text, size=size, color='#c8c8c8', clip_on=True, ha=ha, va=va,
                   bbox=dict(facecolor='black', alpha=ALPHA, pad=0.7, edgecolor='none'))
