@@ -20,6 +20,7 @@ from mmengine.structures import BaseDataElement, PixelData
 from mmengine.visualization import Visualizer
 from pycocotools import mask as coco_mask
 
+from openmmlab_runs.data.masks import runs_of
 from openmmlab_runs.fonts import choose_fonts, in_any_script
 from openmmlab_runs.texts import label
 
@@ -142,7 +143,7 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts:
     colours = _colours(palette, int(labels.max(initial=-1)) + 1)
     painted = image.copy()
     for index, mask in zip(labels, masks or (), strict=False):
-        _paint_mask(painted, coco_mask.decode(mask), np.array(jitter_color(colours[index])))
+        _paint_mask(painted, mask, np.array(jitter_color(colours[index])))
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     with _canvas(painted) as axes:
         for (left, top, right, bottom), index, text, area in zip(boxes, labels, texts, areas, strict=True):
@@ -191,13 +192,19 @@ def _colours(palette: Any, count: int) -> Sequence[Sequence[int]]:
     return get_palette(palette, count)
 
 
-def _paint_mask(image: np.ndarray, mask: np.ndarray, colour: np.ndarray) -> None:
-    """Paints a mask `(H, W)`, 0 or 1, with a white outline, on an image in place."""
-    left, top, width, height = cv2.boundingRect(mask)
-    part, cells = image[top:top + height, left:left + width], mask[top:top + height, left:left + width]
+def _paint_mask(image: np.ndarray, mask: dict[str, Any], colour: np.ndarray) -> None:
+    """Paints an RLE mask, with a white outline, on an image in place; the time depends on the size of the object."""
+    left, top, width, height = coco_mask.toBbox(mask).astype(int)
+    runs = runs_of(mask['counts'])  # of zeros and ones in turns, down one column after another
+    assert runs is not None
+    ends = runs.cumsum()
+    lengths = ends[1::2] - ends[:-1:2]
+    places = np.arange(lengths.sum()) + np.repeat(ends[:-1:2] - (lengths.cumsum() - lengths), lengths)
+    cells = np.zeros((height, width), np.uint8)
+    cells[places % mask['size'][0] - top, places // mask['size'][0] - left] = 1
+    part = image[top:top + height, left:left + width]
     part[cells > 0] = part[cells > 0] * (1 - ALPHA) + colour * ALPHA
-    outline, _ = cv2.findContours(cells, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    for points in outline:
+    for points in cv2.findContours(cells, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[0]:
         x, y = points[:, 0].T
         part[y, x] = part[y, x] * (1 - ALPHA) + 255 * ALPHA
 

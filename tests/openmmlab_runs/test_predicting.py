@@ -16,6 +16,7 @@ from pycocotools.coco import COCO
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.engine.painting import paint_boxes
 from openmmlab_runs.images import is_turned, read_image
 from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
 from openmmlab_runs.prediction import Prediction, to_coco
@@ -191,6 +192,15 @@ def test_a_prediction_plots_saves_and_converts_itself(tmp_path: Path, monkeypatc
     assert refusal(found.to_supervision) == (
         'Prediction.to_supervision needs a package that is not installed: pip install supervision.')
     assert 'a label map' in refusal(Prediction((2, 2), ('a',), label_map=np.zeros((2, 2))).to_supervision)
+
+
+def test_a_mask_is_painted_where_it_is() -> None:
+    image = np.full((40, 60, 3), 255, np.uint8)
+    for cells in (np.zeros((40, 60), bool), np.arange(40 * 60).reshape(40, 60) % 7 < 3, np.ones((40, 60), bool)):
+        rle = coco_mask.encode(np.asfortranarray(cells, np.uint8))
+        rle['counts'] = rle['counts'].decode()
+        painted = paint_boxes(image, OBJECTS.boxes[:1] * 0, np.array([0]), [''], [rle], [(0, 0, 0)])
+        assert np.array_equal((painted < 255).any(axis=2)[4:, 4:], cells[4:, 4:])  # beside the box
 
 
 def test_supervision_has_boxes_masks_and_names() -> None:
