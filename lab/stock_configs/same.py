@@ -60,8 +60,9 @@ def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int, half: 
     with torch.no_grad(), allow_tf32(False):
         difference = max(float((one - other).abs().max() / other.abs().max())
                          for one, other in zip(ours(image), theirs(image), strict=True))
-    calls = {f'{mode} of {name}': partial(call, model, image, half) for name, model in (('theirs', theirs), ('ours', ours))
-             for mode, call in (('forward', forward), ('step', step))}
+    calls = {f'{mode} of {name}': partial(call, model, image, half) for mode, call in (('forward', forward),
+                                                                                       ('step', step))
+             for name, model in (('theirs', theirs), ('ours', ours))}
     times = {name: statistics.median(found) for name, found in interleave(calls, rounds, warmup=2).items()}
     return dict(difference=difference, **{mode: times[f'{mode} of ours'] for mode in ('forward', 'step')},
                 **{f'{mode}, theirs': times[f'{mode} of theirs'] for mode in ('forward', 'step')})
