@@ -51,8 +51,8 @@ finally:
 def test_data_becomes_a_config_and_the_next_command_trains_it(
         run_tool: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_tool(COMMAND, 'new-config', data, 'my.py', '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64, '--iters', 2,
-                    '--batch', 2) == ''
+    assert run_tool(COMMAND, 'new-config', data, 'my.py', '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64,
+                    '--iters', 2, '--batch', 2) == ''
     program, *args = shlex.split(capsys.readouterr().out.rpartition('Next: ')[2])
     assert program == 'cpvt_mm'
     assert run_tool(COMMAND, *args, '--cfg-options', *(

@@ -23,7 +23,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
     parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU or few images '
                         '(default: pvtv2-b0)')
-    parser.add_argument('--random-weights', action='store_true', help='start the backbone at random, not from ImageNet')
+    parser.add_argument('--random-weights', action='store_true', help='start the backbone from random weights')
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for pvtv2-b0 and nano, else 8000)')
