@@ -26,13 +26,13 @@ def test_every_name_builds_its_backbone() -> None:
     for name in list_backbones():
         with torch.device('meta'):
             model = create_backbone(name, drop_path_rate=.1)
-        assert type(model) is (PyramidCPVT if name.startswith('pyramid') else CPVT)
+        assert type(model) is (PyramidCPVT if name.startswith(('pyramid', 'pvt', 'mit')) else CPVT)
     assert list_backbones(pretrained=True) == [name for name in list_backbones() if name in RELEASED]
     assert set(list_backbones(pretrained=True)) == set(RELEASED)
     assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
 
 
-@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small-reg4', 'dinov3-small', 'lingbot-small',
+@pytest.mark.parametrize('name', ['deit-tiny', 'pvt-tiny', 'pvtv2-b0', 'dinov2-small-reg4', 'lingbot-small',
                                   'rope-vit-small-axial', 'rope-vit-small-mixed-ape'])
 def test_pretrained_fills_the_backbone(name: str, fake_released: Callable[[str], dict]) -> None:
     weights = fake_released(f'cpvt_mm://{name}')

@@ -21,13 +21,13 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
     parser.add_argument('out', type=Path, help='config to write; must not exist')
     parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
-    parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU or few images '
+    parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU, or few images '
                         '(default: pvtv2-b0)')
     parser.add_argument('--random-weights', action='store_true', help='start the backbone from random weights')
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
-    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for pvtv2-b0 and nano, else 8000)')
-    parser.add_argument('--batch', type=int, help='batch size (default: 4 for pvtv2-b0 and nano, else 8)')
+    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
+    parser.add_argument('--batch', type=int, help='batch size (default: 4 for a CPU, else 8)')
     parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
                         'take if there is no split for it (default: 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')

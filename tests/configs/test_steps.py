@@ -27,10 +27,10 @@ def smallest_of_each_family() -> list[Path]:
     # That of videos has a test of its own; so has what differs with `layer-decay`.
     for path in (path for path in CONFIGS if path not in (*EXAMPLES, MASK2FORMER_VIS)):
         match = ARCH_IN_NAME.search(path.stem)
-        sized = list(ARCHS).index(match[1]) if match else -1, path
+        sized = list(ARCHS).index(match[1]) if match and match[1] else -1, path
         # Sizes of images are cut down.
         stem = path.stem.replace('lingbot', 'dinov3')  # the same model
-        family = re.sub(r'-\d+x\d+$|_layer-decay', '', re.sub(r'(cpvt|dinov\d)-[a-z]+_', r'\1_', stem))
+        family = re.sub(r'-\d+x\d+$|_layer-decay', '', re.sub(r'(cpvt|dinov\d|pvtv2)-(b\d|[a-z]+)_', r'\1_', stem))
         found[family] = min(found.get(family, sized), sized)
     return sorted(path for _, path in found.values())
 

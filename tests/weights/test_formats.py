@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.models.create import PVT, PVTV2
 from cpvt_mm.models.grid import resample
 from cpvt_mm.weights.formats import FORMATS, TWINS, detect_format
 from cpvt_mm.weights.plain_formats import (
@@ -18,6 +19,7 @@ from cpvt_mm.weights.plain_formats import (
     TRANSFORMERS_DINOV3,
     PlainFormat,
 )
+from cpvt_mm.weights.pvt_formats import PVT_FORMATS
 from cpvt_mm.weights.renaming import Format
 from cpvt_mm.weights.rope_formats import ROPE_FORMATS
 from openmmlab_runs.errors import UserError
@@ -122,7 +124,8 @@ def dino(fmt: PlainFormat, **kwargs: object) -> CPVT:
 
 def names_of(fmt: Format) -> list[str]:
     """The names of a whole backbone in a format."""
-    weights = (PyramidCPVT(NARROW) if fmt.backbone == 'PyramidCPVT' else dino(fmt) if fmt in OF_DINO else
+    options = {} if fmt not in PVT_FORMATS else PVT if fmt.kernel == 4 else PVTV2
+    weights = (PyramidCPVT(NARROW, **options) if fmt.backbone == 'PyramidCPVT' else dino(fmt) if fmt in OF_DINO else
                narrow(fmt.encoding) if fmt in ROPE_FORMATS else
                CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE)).state_dict()
     return list(weights if 'cpvt_mm' in fmt.names else fmt.to_theirs(weights))
@@ -150,9 +153,10 @@ def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
 def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
     assert refusal(detect_format, [f'layer{i}.weight' for i in range(4)], 'a.pth') == (
         'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
-        'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
-        'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3, timm-rope-axial, '
-        'timm-rope-mixed).')
+        'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain, pvt, '
+        'pvtv2 or mit, timm-pvtv2, transformers-pvt, transformers-pvtv2, transformers-segformer, mmdet-pvt, '
+        'mmdet-pvtv2 or mmseg-mit; for CPVT cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, '
+        'transformers-dinov3, timm-rope-axial, timm-rope-mixed).')
 
 
 @pytest.mark.parametrize('mlp_mode', ['linear', 'swiglu'])

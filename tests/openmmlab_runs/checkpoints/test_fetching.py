@@ -298,12 +298,12 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
     size = released.arch.replace('pvtv2', 'pvt_v2').replace('-', '_')
     assert size in urls[-1] and 'arXiv' in released.source
     if name.startswith('mit-'):
-        assert 'not commercial use' in released.licence
-    if name.startswith(('dinov3', 'lingbot')):
+        assert 'not commercial use' in released.licence and released.top1 is None and CHECKSUM.search(urls[0])
+    elif name.startswith(('dinov3', 'lingbot')):
         assert 'DINOv3 License, https://' in released.licence and released.norm_eps == 1e-5 and released.top1 is None
         assert name.startswith('dinov3') or 'Apache License 2.0' in released.licence
     else:
         assert released.licence == 'Apache-2.0' and released.norm_eps == 1e-6
         assert released.top1 is None if name.startswith('tipsv2') else 0 < released.top1 < 100
-        assert len(urls) == 1 or name.startswith('dinov2') or (
+        assert len(urls) == 1 or name.startswith(('dinov2', 'pvtv2')) or (
             CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0])
