@@ -281,6 +281,8 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
             swap = partial(swap_backbone, schedule=bool(base), **which)
     new = swap(old) if swap else copy.deepcopy(old)
+    if random_weights and load_from:
+        raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
     if random_weights:
         start_at_random(new)
     pad_exactly(new.model)
@@ -296,8 +298,13 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
 
 
 def start_at_random(cfg: Config) -> None:
-    """Removes the backbone's weights from a config, and the rates for them, in place."""
+    """Removes the backbone's weights from a config, and the rates for them, in place; a UserError if it cannot."""
+    if 'backbone' not in cfg.model:
+        raise UserError(f'the model {cfg.model.type} has no backbone of its own: leave --random-weights out.')
     cfg.model.backbone.init_cfg = None
+    for part in (cfg.model, cfg.model.backbone):
+        if part.get('pretrained'):
+            part.pretrained = None
     keys = ((cfg.get('optim_wrapper') or {}).get('paramwise_cfg') or {}).get('custom_keys') or {}
     if 'backbone' in keys:
         keys['backbone'] = dict(lr_mult=1., decay_mult=1.)

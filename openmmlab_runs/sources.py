@@ -67,7 +67,9 @@ def images_of(source: Source, urls: bool = False) -> list[Named] | Iterator[Name
 
 
 def never_ends(source: Source) -> bool:
-    """Returns whether a source is a camera."""
+    """Returns whether a source is a camera, or has one."""
+    if isinstance(source, list | tuple):
+        return any(map(never_ends, source))
     return isinstance(source, int)
 
 
@@ -77,13 +79,13 @@ def _of_text(source: str | Path, urls: bool) -> list[Named] | Iterator[Named]:
         return [Named(PurePosixPath(urlparse(text).path).name or 'image', _fetched(text, urls))]
     if path.is_dir():
         return [Named(one.name, one) for one in list_images(path)]
-    if path.suffix.lower() in VIDEO_SUFFIXES:
-        return _frames(path)
     if glob.has_magic(text) and not path.exists():
         found = sorted(Path(one) for one in glob.glob(text, recursive=True) if not Path(one).is_dir())
         if not found:
             raise UserError(f'no file matches {text}: correct the pattern.')
-        return [Named(one.name, one) for one in found]
+        return chain.from_iterable(_of_text(one, urls) for one in found)
+    if path.suffix.lower() in VIDEO_SUFFIXES:
+        return _frames(path)
     if what_is(path) == 'does not exist':
         raise UserError(f'{source} does not exist: pass an image, a folder of images, a pattern or a video.')
     return [Named(path.name, source)]

@@ -238,3 +238,11 @@ def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> Non
     assert np.isfinite(scalars['train/loss'].current())
     assert {'val/coco/bbox_mAP', 'val/mIoU'} & set(scalars)
     assert (tmp_path / 'run/iter_2.pth').exists() and list((tmp_path / 'run').glob('best_*.pth'))
+
+
+def test_weights_of_a_whole_model_and_random_weights_exclude_each_other(data: Path, tmp_path: Path) -> None:
+    assert 'model.safetensors: leave --random-weights out' in refusal(
+        made, data, tmp_path / 'my.py', 'instances', base=str(ROOT / 'demo/nuclei'), random_weights=True)
+    cfg, _ = made(data, tmp_path / 'other.py', 'boxes', base='mmdet::retinanet/retinanet_r50_fpn_1x_coco.py',
+                  random_weights=True)
+    assert cfg.model.backbone.init_cfg is None

@@ -10,6 +10,7 @@ from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
+from cpvt_mm.swap.same import is_recognised
 from cpvt_mm.swap.swapping import SAME, take_data
 from cpvt_mm.swap.writing import changes
 from openmmlab_runs.cli import command_parser
@@ -51,6 +52,8 @@ def main() -> None:
     args = parse_args()
     target = TARGETS['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or target.arch], target.archs, UserError)
+    if args.backbone == SAME and (args.arch or args.checkpoint):
+        raise UserError('--backbone same keeps the architecture and the weights: leave --arch and --checkpoint out.')
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
@@ -62,10 +65,16 @@ def main() -> None:
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
     say(*lines)
-    if not (args.checkpoint or target.checkpoint or 'init_cfg' in (new.model.get('backbone') or {})):
+    has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')
+    if not (args.checkpoint or target.checkpoint or has_weights):
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
-    if optimizer and optimizer.type != 'AdamW':
+    stays = not (args.checkpoint or args.arch) and args.backbone in (None, SAME) and is_recognised(
+        old.model.get('backbone') or {})
+    if stays:
+        say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
+            'one drops rows and columns there, see docs/results/pvt_family.md.')
+    elif optimizer and optimizer.type != 'AdamW':
         say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
               'sets AdamW.')
     say(f'Wrote {args.out}. Next: {shell("cpvt_mm", "train", args.out)}')

@@ -75,8 +75,9 @@ class PyramidCPVT(Backbone):
 
     Args:
         arch: Widths and depths: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', another of
-            `PYRAMID_ARCHS`, or a dict with `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and `sr_ratios`, four ints
-            each. Defaults to 'small'.
+            `PYRAMID_ARCHS` (these are sizes only: `create_backbone` also sets the other options of PVT v2 and MiT), or
+            a dict with `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to
+            'small'.
         img_size: Reference image size for position tables, in pixels: one side, or height and width. Defaults to 224.
         in_channels: Channels of the image. Pretrained weights for 3 channels are adapted. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; negative ones count from the end. Later stages
@@ -92,8 +93,8 @@ class PyramidCPVT(Backbone):
             PVT v2 and SegFormer. Defaults to False.
         norm_eps: The eps of the LayerNorms in the blocks and after stages. Weights of mmseg's `PCPVT` need 1e-5.
             Defaults to 1e-6, as in the original.
-        embed_norm_eps: The eps of the LayerNorms in patch embeddings and spatial reduction. In the PVT, PVT v2 and MiT
-            of mmdet, mmseg and transformers it is 1e-6. Defaults to 1e-5, as in the originals.
+        embed_norm_eps: The eps of the LayerNorms in patch embeddings and spatial reduction. In mmdet, mmseg, and PVT
+            and PVT v2 of transformers it is 1e-6. Defaults to 1e-5, as in the originals.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages. Frozen parts get no
             gradient and stay in eval mode. Defaults to -1.
         with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.archs import STRIDES, PyramidArch
 from cpvt_mm.models.create import PVT, PVTV2
-from cpvt_mm.models.load import translated
 from cpvt_mm.weights.formats import detect_format
+from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.errors import UserError, first_line
 
 from .probing import CannotSwap, build_part
@@ -50,7 +50,10 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
         arguments = arguments_of(theirs, weights) | {
             key: stated[key] for key in KEPT if key in stated and stated[key] != DEFAULTS[key]}
         ours = PyramidCPVT(**arguments).eval()
-        ours.load_state_dict(translated(ours, dict(theirs.state_dict())))
+        built = tuple(f'stages.{i}.' for i in range(len(ours.stages)))  # others are built there, but not returned
+        weights = {name: tensor for name, tensor in weights.items() if name.startswith(built)}
+        refuse(compare(weights, ours.state_dict()), what, 'it', 'use another')
+        ours.load_state_dict(weights)
         difference = _difference(ours, theirs, torch.randn(2, ours.in_channels, *SIZE))
     except (UserError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CannotSwap(f'{what} has parts that PyramidCPVT does not have ({first_line(error)}): name another '
@@ -58,9 +61,16 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
     if not difference < TOLERANCE:
         raise CannotSwap(f'{what} gives other maps than PyramidCPVT with the same weights (they differ by '
                          f'{difference:.1g} of the largest value): name another backbone.')
-    checkpoint = (config.get('init_cfg') or {}).get('checkpoint') or config.get('pretrained')
-    init = dict(init_cfg=dict(type='Pretrained', checkpoint=checkpoint)) if checkpoint else {}
-    return dict(type='cpvt_mm.PyramidCPVT', **arguments, **init)
+    return dict(type='cpvt_mm.PyramidCPVT', **arguments, **_weights(config))
+
+
+def _weights(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the `init_cfg` that loads the same pretrained weights, if there are any."""
+    found = config.get('init_cfg') or {}
+    loads = [cfg for cfg in (found if isinstance(found, list) else [found]) if cfg.get('checkpoint')]
+    if loads:
+        return dict(init_cfg={**loads[-1], 'type': 'Pretrained'})
+    return dict(init_cfg=dict(type='Pretrained', checkpoint=config['pretrained'])) if config.get('pretrained') else {}
 
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(PyramidCPVT).parameters.items()}

@@ -1,10 +1,12 @@
 """Replaces the backbone of a config by a backbone of this project."""
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.models.validation import check_names
@@ -90,9 +92,13 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
         raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
     owners = list(_owners(cfg))
     if backbone is None:
-        may_stay = arch is None and checkpoint is None and owners and all(
-            is_recognised(owner['backbone']) for _, owner in owners)
-        backbone = SAME if may_stay else 'PyramidCPVT'
+        backbone = 'PyramidCPVT'
+        if arch is None and checkpoint is None and owners and all(
+                is_recognised(owner['backbone']) for _, owner in owners):
+            try:
+                return swap_backbone(cfg, schedule=schedule, backbone=SAME, probe=probe)
+            except CannotSwap as error:
+                print_log(f'the backbone becomes a PyramidCPVT, since {error}', 'current', logging.WARNING)
     check_names('a backbone that can be swapped in', [backbone], (SAME, *TARGETS))
     if backbone == SAME and (arch is not None or checkpoint is not None):
         raise ValueError(f"backbone is 'same', but arch is {arch!r} and checkpoint {checkpoint!r}: leave these out.")

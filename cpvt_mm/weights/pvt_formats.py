@@ -50,7 +50,8 @@ class PvtFormat(Format):
                 extra = int(name.startswith('stages.3.') and CLS_TOKEN in weights)
                 changed[name] = torch.cat([tensor.new_zeros(extra, tensor.shape[-1]), tensor.flatten(0, 1)])[None]
         converted = super().to_theirs(changed)
-        odd = [name for name in weights if name.startswith(('stages.', 'out_norms.')) and not self.knows(name)]
+        odd = [name for name, tensor in weights.items() if name.startswith(('stages.', 'out_norms.')) and (
+            not self.knows(name) or (name.endswith('.table') and tensor.shape[0] != tensor.shape[1]))]
         stem = weights['stages.0.patch_embed.proj.weight']
         if odd or stem.shape[-1] != self.kernel or not self.is_in(converted):
             what = odd[0] if odd else f'a first patch embedding of {stem.shape[-1]} pixels and no other names'

@@ -1,7 +1,6 @@
 """Predicts with the model in demo/nuclei, then trains, tests and shows a detector and a segmentor of toy shapes."""
 import argparse
 from pathlib import Path
-from typing import Any
 
 from mmengine.runner import find_latest_checkpoint
 from rich.console import Console
@@ -30,18 +29,10 @@ METRICS = {
 STEPS = 2 + 2 * len(CONFIGS)
 
 
-def shorter(iters: int) -> dict[str, Any]:
-    """Returns options for half of the iterations of the toy configs, with the MLP that learns faster."""
-    return {'model.backbone.mlp_mode': 'conv', 'train_cfg.max_iters': iters, 'train_cfg.val_interval': iters,
-            'param_scheduler.1.end': iters, 'param_scheduler.1.T_max': iters - 100,
-            'default_hooks.checkpoint.interval': iters // 2}
-
-
 @exit_on_error
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
-    parser.add_argument('--iters', type=int, default=400, help='iterations of each training')
     args = parser.parse_args()
     step = iter(range(1, STEPS + 1))
 
@@ -63,10 +54,9 @@ def main() -> None:
         begin(f'Training {model}')
         if find_latest_checkpoint(work_dir):
             print(f'Resuming from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
-        options = shorter(args.iters)
-        train(load_config(config, options, str(work_dir)), resume='auto')
+        train(load_config(config, work_dir=str(work_dir)), resume='auto')
         begin(f'Testing {model}')
-        metrics = test(load_config(config, options, str(work_dir)), find_latest_checkpoint(work_dir),
+        metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
                        show_dir=work_dir / 'painted')
         for key, title in METRICS.items():
             if key in metrics:

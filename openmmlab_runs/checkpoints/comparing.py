@@ -133,7 +133,7 @@ def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
     loading: list[Mapping[str, Any]] = []
 
     def begin(module: nn.Module, weights: Any, *rest: Any) -> None:
-        loading[:] = [weights]
+        loading[:] = [translated(module, dict(weights))]
 
     def end(module: nn.Module, incompatible: Any) -> None:
         wanted = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith(COUNTER)}

@@ -22,6 +22,7 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_runs.data.masks import runs_of
 from openmmlab_runs.fonts import choose_fonts, in_any_script
+from openmmlab_runs.libraries import require
 from openmmlab_runs.texts import label
 
 # mmdet's lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller lines and
@@ -31,6 +32,7 @@ SUITABLE, LEAST = 400, 0.6
 LEGIBLE = 144
 # How much of what is painted covers the image; points of lines and texts; boxes with fewer pixels get half of FONT.
 ALPHA, LINE, FONT, LARGE = 0.8, 2.5, 13, 30_000
+JITTER = 50  # of the colours of masks, from 0 to 255
 POINTS = 72  # of an inch
 
 
@@ -139,11 +141,11 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, texts:
     Returns:
         `(H, W, 3)`, RGB, uint8.
     """
-    from mmdet.visualization.palette import jitter_color
     colours = _colours(palette, int(labels.max(initial=-1)) + 1)
     painted = image.copy()
+    shades = np.random.default_rng(0)  # so that masks of one class differ, and are the same in each picture
     for index, mask in zip(labels, masks or (), strict=False):
-        _paint_mask(painted, mask, np.array(jitter_color(colours[index])))
+        _paint_mask(painted, mask, np.clip(np.array(colours[index]) + shades.integers(-JITTER, JITTER + 1, 3), 0, 255))
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     with _canvas(painted) as axes:
         for (left, top, right, bottom), index, text, area in zip(boxes, labels, texts, areas, strict=True):
@@ -186,6 +188,7 @@ def paint_label_map(image: np.ndarray, label_map: np.ndarray, names: Sequence[st
 
 
 def _colours(palette: Any, count: int) -> Sequence[Sequence[int]]:
+    require('mmdet')
     from mmdet.visualization.palette import get_palette  # takes a tuple for one colour
     if not isinstance(palette, str | None):
         palette = [*palette] if len(palette) >= count else None

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.runner import load_checkpoint
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.same import same_backbone
-from openmmlab_runs.checkpoints.comparing import load_weights
+from openmmlab_runs.checkpoints.comparing import load_weights, unloaded_shown
 from tests.conftest import build_model, refusal
 
 SIZES = dict(embed_dims=8, num_layers=[1, 2, 1, 1], num_heads=[1, 2, 5, 8])
@@ -33,7 +34,7 @@ def test_arguments_are_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(('name', 'more', 'words'), [
-    ('mmseg.MixVisionTransformer', dict(qkv_bias=False), 'parts that PyramidCPVT does not have'),
+    ('mmseg.MixVisionTransformer', dict(qkv_bias=False), 'missing (stages.0.blocks.0.attn.q.bias, '),
     ('mmseg.MixVisionTransformer', dict(act_cfg=dict(type='ReLU')), 'gives other maps than PyramidCPVT with the same'),
     ('mmdet.PyramidVisionTransformer', dict(num_stages=3, num_layers=[1, 1, 1], num_heads=[1, 2, 5],
                                             patch_sizes=[4, 2, 2], strides=[4, 2, 2], paddings=[0, 0, 0],
@@ -102,3 +103,24 @@ def test_a_stock_config_names_its_arch(name: str, tmp_path: Path) -> None:
     write_config(old, new, name, tmp_path / 'new.py')
     text = (tmp_path / 'new.py').read_text()
     assert 'neck' not in text and 'optim_wrapper' not in text
+
+
+def test_what_cannot_stay_the_same_becomes_a_pyramid_cpvt_and_says_so(log: list[tuple[str, str]]) -> None:
+    model = segformer(qkv_bias=False)
+    assert swap_backbone(model).model.backbone.arch == 'small'
+    assert any('the backbone becomes a PyramidCPVT, since its backbone MixVisionTransformer' in text for _, text in log)
+    listed = segformer(init_cfg=[dict(type='Pretrained', checkpoint='a.pth', prefix='backbone')])
+    assert swap_backbone(listed).model.backbone.init_cfg == dict(
+        type='Pretrained', checkpoint='a.pth', prefix='backbone')
+
+
+def test_a_load_from_with_their_names_is_reported_as_loaded(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    theirs, ours = build_model(segformer()), build_model(swap_backbone(segformer()))
+    del theirs.decode_head
+    torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'backbone.pth')
+    with unloaded_shown(ours, tmp_path / 'backbone.pth'):
+        load_checkpoint(ours, str(tmp_path / 'backbone.pth'))
+    told, number = capsys.readouterr().out, len(ours.backbone.state_dict())
+    assert f'fills {number} of the' in told and 'backbone.' not in told.partition('not loaded are')[2]
+    for name, tensor in ours.backbone.translated(theirs.backbone.state_dict()).items():
+        assert torch.equal(tensor, ours.backbone.state_dict()[name])

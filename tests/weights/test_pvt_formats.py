@@ -54,6 +54,7 @@ def test_the_parts_that_a_format_lacks_are_refused(fmt: object) -> None:
     assert fmt.is_in(fmt.to_theirs(fits.state_dict()))
     for other in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, **{**options, 'position_encoding': dict(type='PEG')}),
                   PyramidCPVT(NARROW, **(PVTV2 if fmt.kernel == 4 else PVT)),
+                  PyramidCPVT(NARROW, **PVT, img_size=(224, 320)),
                   PyramidCPVT(NARROW, **{**options, 'patch_mode': 'overlap' if fmt.kernel == 4 else 'disjoint'})):
         assert f'so they cannot be converted: the format {fmt} has' in refusal(fmt.to_theirs, other.state_dict())
 
