@@ -2,7 +2,7 @@
 
 Importing it registers the backbones and position encodings. Where to look:
 
-- `models`: `PyramidCPVT` and `CPVT`; `layers` has their blocks.
+- `models`: `PyramidCPVT` and `CPVT`; `layers` has their blocks, `embeddings` cut images into patches.
 - `encodings`: `PEG` and the other position encodings.
 - `weights`: formats of other libraries, and weights that their authors released.
 - `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.

@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.packing import HALF, Layout, Packing, grids_of, groups_of, joined, over_groups
+from cpvt_mm.models.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-# The bits of a float32 that a dtype holds, too.
-KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
+from .factors import as_channels, beside
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,9 @@ class PositionEncodings(nn.ModuleList):
         for encoding in self:
             factors = encoding.factors(cells, index, grid, key_grid)
             if factors is not None:
-                of_q, of_k = factors[0] * root, factors[1]  # attention divides all products by this root
-                if q.dtype in HALF:
-                    (high, low), (key_high, key_low) = _split(of_q, q.dtype), _split(of_k, q.dtype)
-                    of_q, of_k = torch.cat([high, low, high], -1), torch.cat([key_high, key_high, key_low], -1)
-                q, k = _beside(q, of_q, grid), _beside(k, of_k, key_grid)
+                # Attention divides all products by this root.
+                of_q, of_k = as_channels(factors[0] * root, factors[1], q.dtype)
+                q, k = beside(q, of_q, grid), beside(k, of_k, key_grid)
         return q, k
 
     def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None] | None:
@@ -191,23 +188,6 @@ def _over_pairs(function: Callable[[Tensor, Tensor, int, Grid, Grid], tuple[Tens
     groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), strict=True)
     pairs = [function(part, key_part, index, of, key_of) for (part, of), (key_part, key_of) in groups]
     return joined([new for new, _ in pairs], grid, dim=2), joined([new for _, new in pairs], key_grid, dim=2)
-
-
-def _split(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Splits float32 numbers into what a dtype of half precision holds exactly, and the rest.
-
-    Bits are cut off, because a compiler leaves out the rounding of numbers that are converted there and back.
-    """
-    numbers = x.detach()
-    rest = numbers - (numbers.view(torch.int32) & KEPT_BITS[dtype]).view(torch.float32)
-    return x - rest, rest
-
-
-def _beside(x: Tensor, factors: Tensor, grid: Grid) -> Tensor:
-    """Appends channels to queries or keys: factors of the cells, and zeros up to a multiple of 8 channels."""
-    zeros = -(x.shape[-1] + factors.shape[-1]) % 8
-    padded = F.pad(factors.to(x.dtype), (0, zeros, grid.extra, 0))
-    return torch.cat([x, padded.expand(*x.shape[:2], -1, -1)], dim=-1)
 
 
 def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:

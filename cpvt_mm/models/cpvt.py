@@ -11,8 +11,9 @@ from cpvt_mm.registry import MODELS
 
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
+from .embeddings import PatchEmbed
 from .grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
-from .layers import Block, BlockSpec, PatchEmbed, WithCp, make_tokens, recomputed
+from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
 from .load import InitCfg
 from .packing import Layout, mean_of_cells, unpack, with_tokens
 from .padding import Output

@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
+from .embeddings import PatchEmbed
 from .grid import Grid, to_output, to_tokens
-from .layers import PatchEmbed
 from .packing import Layout, unpack
 from .padding import check_images
 from .validation import check_choice

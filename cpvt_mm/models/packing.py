@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .grid import Grid, Size, pad_or_crop, round_up, to_map, to_tokens
+from .grid import Grid, Size, round_up, to_map, to_tokens
 from .moves import Move
 from .tracing import cached
 
@@ -271,29 +271,6 @@ def attend_alone(q: Tensor, k: Tensor, v: Tensor, head_dims: int, bias: Tensor |
     """Returns the attention of images of one size, `(B, N, C)`."""
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
     return out[..., :head_dims].transpose(1, 2).flatten(2)
-
-
-def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Cuts images `(B, C, H, W)`, zero outside their sizes, into patches that are images of their own.
-
-    Returns `(T, C, side, side)`. `packing` is that of the patches.
-    """
-    move, grid = packing.to_batch()
-    padded = pad_or_crop(x, grid.height * side, grid.width * side)
-    cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    patches = move.back(cells.flatten(3).flatten(0, 2))  # (T, side * side * C)
-    return patches.unflatten(1, (side, side, -1)).permute(0, 3, 1, 2)
-
-
-def image_canvas(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Puts images `(B, C, H, W)`, zero outside their sizes, one below another on a canvas, `(1, C, H', W')`.
-
-    `packing` is that of patches of `side` pixels; `side` rows of zeros are below each image, as in its `to_canvas(1)`.
-    """
-    width = max(group.grid.width for group in packing.groups) * side
-    rows = [pad_or_crop(x[image:image + 1], (grid.height + 1) * side, width)
-            for images, grid in packing.groups for image in images]
-    return torch.cat(rows, dim=2)
 
 
 def unpack(x: Tensor, grid: Layout) -> tuple[Tensor, Grid]:

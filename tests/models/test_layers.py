@@ -5,17 +5,9 @@ from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncodings
 from cpvt_mm.encodings.base import StageSpec, build_position_encodings
+from cpvt_mm.models.embeddings import PoolReduction, average_pool
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import (
-    Attention,
-    Block,
-    BlockSpec,
-    DropPath,
-    PoolReduction,
-    SwiGLU,
-    average_pool,
-    recomputed,
-)
+from cpvt_mm.models.layers import Attention, Block, BlockSpec, DropPath, SwiGLU, recomputed
 
 pytestmark = pytest.mark.usefixtures('float64')
 
