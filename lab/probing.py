@@ -24,7 +24,7 @@ MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a reg
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read from a layer at one size.
+    """A result: how much is read from a layer at one size.
 
     Shares are R squared: of the variance of row or column in a held-out image, the mean over these images. 1: all is
     read. 0 or less: nothing. Each margin is two standard errors of the mean.

@@ -1,4 +1,4 @@
-"""What a model has found on an image, and what people make of it: pictures, COCO's layout, supervision."""
+"""Predictions for images, and what people make of them: pictures, COCO's layout, supervision."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -262,4 +262,3 @@ class LookHerePE(OffsetBias):
         # The heads that see all keys have no direction, (0, 0).
         is_masked = ~(is_seen | is_own | ((right == 0) & (down == 0)))
         return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)
-

@@ -15,6 +15,7 @@ from cpvt_mm.encodings import LearnablePE, PositionEncoding
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.plain_formats import REGISTERS, PlainFormat
 from cpvt_mm.weights.released import find_released
+from cpvt_mm.weights.renaming import POSITION_TABLE
 from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_text import to_source
@@ -25,7 +26,6 @@ from .validation import check_names
 
 STEM = 'patch_embed.proj.weight'
 BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
-POSITION_TABLE = re.compile(r'(stages\.\d+\.)?position_encoding\.0\.table')
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',

@@ -1,6 +1,6 @@
 """Recognises backbones of mmdet and mmseg that PyramidCPVT contains: PVT, PVT v2, MiT (SegFormer) and PCPVT."""
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,7 +54,9 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
         weights = {name: tensor for name, tensor in weights.items() if name.startswith(built)}
         refuse(compare(weights, ours.state_dict()), what, 'it', 'use another')
         ours.load_state_dict(weights)
-        difference = _difference(ours, theirs, torch.randn(2, ours.in_channels, *SIZE))
+        images = torch.randn(2, ours.in_channels, *SIZE)
+        with torch.no_grad():
+            difference = largest_difference(ours(images), theirs(images))
     except (UserError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CannotSwap(f'{what} has parts that PyramidCPVT does not have ({first_line(error)}): name another '
                          'backbone.') from error
@@ -123,8 +125,6 @@ def _heads(theirs: nn.Module) -> list[int]:
             if before is None or before.embed_dims != block.embed_dims]
 
 
-@torch.no_grad()
-def _difference(ours: nn.Module, theirs: nn.Module, images: Tensor) -> float:
-    """Returns the largest difference of the maps of images, as a share of the largest value."""
-    pairs = list(zip(ours(images), theirs(images), strict=True))
-    return max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
+def largest_difference(maps: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Returns the largest difference of maps from those that are expected, as a share of a map's largest value."""
+    return max(float((one - other).abs().max() / other.abs().max()) for one, other in zip(maps, expected, strict=True))

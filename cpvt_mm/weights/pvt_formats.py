@@ -7,7 +7,7 @@ from torch import Tensor
 
 from openmmlab_runs.errors import UserError
 
-from .renaming import Format, Names, below, split_table
+from .renaming import POSITION_TABLE, Format, Names, below, split_table
 
 BLOCK = 'stages.{i}.blocks.{j}.'
 TABLE = 'stages.{i}.position_encoding.0.table'
@@ -24,7 +24,7 @@ class PvtFormat(Format):
     0.
 
     Attributes:
-        kernel: Of the first patch embedding: 4 in PVT, 7 in PVT v2 and MiT.
+        kernel: Side of the first patch embedding's kernel: 4 in PVT, 7 in PVT v2 and MiT.
         convs: Endings of the names of our linear layers that are 1 x 1 convolutions there.
     """
     kernel: int = 7
@@ -35,7 +35,7 @@ class PvtFormat(Format):
         for name, tensor in renamed.items():
             if POINTWISE.fullmatch(name) and tensor.shape[2:] == (1, 1):
                 renamed[name] = tensor.flatten(1)
-            elif re.fullmatch(TABLE.format(i=r'\d'), name):
+            elif POSITION_TABLE.fullmatch(name):
                 rows, renamed[name] = split_table(tensor, (0, 1))
                 if len(rows) and CLS_TOKEN in renamed:
                     renamed[CLS_TOKEN] = renamed[CLS_TOKEN] + rows
@@ -46,7 +46,7 @@ class PvtFormat(Format):
         for name, tensor in weights.items():
             if name.endswith(self.convs) and tensor.dim() == 2:
                 changed[name] = tensor[..., None, None]
-            elif re.fullmatch(TABLE.format(i=r'\d'), name) and tensor.dim() == 3 and len(tensor) == tensor.shape[1]:
+            elif POSITION_TABLE.fullmatch(name) and tensor.dim() == 3 and len(tensor) == tensor.shape[1]:
                 extra = int(name.startswith('stages.3.') and CLS_TOKEN in weights)
                 changed[name] = torch.cat([tensor.new_zeros(extra, tensor.shape[-1]), tensor.flatten(0, 1)])[None]
         converted = super().to_theirs(changed)

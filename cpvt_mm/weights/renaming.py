@@ -12,6 +12,8 @@ from openmmlab_runs.errors import UserError
 
 PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 'k': '[12]', 'q': 'proj|norm',
                 'p': 'weight|bias'}
+# The table of a `LearnablePE` that is the first encoding of a backbone, or of a stage of a pyramid.
+POSITION_TABLE = re.compile(r'(stages\.\d+\.)?position_encoding\.0\.table')
 ONE_BASED = {'i1': 'i', 'j1': 'j'}  # these count what the others count, from 1
 
 # A name as a template with these placeholders. Several tensors of a side are joined, and the whole is split into those

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone
-from cpvt_mm.swap.same import is_recognised
+from cpvt_mm.swap.same import is_recognised, largest_difference
 from cpvt_mm.swap.writing import shipped_configs
 from lab.arguments import check_least, parse_sides
 from lab.results import Results, Row
@@ -23,6 +23,7 @@ from openmmlab_runs.errors import exit_on_error, first_line, say
 from openmmlab_runs.files import write_text
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import markdown_table
+from tests.weights.pvt import randomized
 
 
 def find_configs() -> Iterator[tuple[str, str]]:
@@ -41,25 +42,20 @@ def part_of(cfg: Config) -> ConfigDict:
 
 
 def pair(old: Config) -> tuple[nn.Module, nn.Module]:
-    """Builds the backbone of a config and what replaces it, with the same random weights."""
+    """Builds the backbone of a config and what replaces it, in eval mode with the same random weights."""
     with in_scope(old.default_scope):
         theirs, ours = (MODELS.build(part_of(cfg)) for cfg in (old, swap_backbone(old, backbone='same')))
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.copy_(torch.randn_like(parameter) * (0.1 if parameter.dim() < 2 else
-                                                           max(parameter[0].numel(), 4)**-0.5))
-    ours.load_state_dict(theirs.state_dict())
-    return theirs, ours
+    ours.load_state_dict(randomized(theirs).state_dict())
+    return theirs, ours.eval()
 
 
 def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int, half: bool) -> Row:
     """Compares the two backbones of a config on one image of `size`: maps in float32, times also in bfloat16."""
     torch.manual_seed(0)
-    theirs, ours = (model.to(device).eval() for model in pair(cfg))
+    theirs, ours = (model.to(device) for model in pair(cfg))
     image = torch.randn(1, 3, *size, device=device)
     with torch.no_grad(), allow_tf32(False):
-        difference = max(float((one - other).abs().max() / other.abs().max())
-                         for one, other in zip(ours(image), theirs(image), strict=True))
+        difference = largest_difference(ours(image), theirs(image))
     calls = {f'{mode} of {name}': partial(call, model, image, half) for mode, call in (('forward', forward),
                                                                                        ('step', step))
              for name, model in (('theirs', theirs), ('ours', ours))}
@@ -73,7 +69,6 @@ def forward(model: nn.Module, image: Tensor, half: bool) -> None:
     """Runs a backbone without gradients."""
     with torch.autocast(image.device.type, torch.bfloat16, enabled=half):
         model(image)
-    wait(image)
 
 
 def step(model: nn.Module, image: Tensor, half: bool) -> None:
@@ -82,13 +77,6 @@ def step(model: nn.Module, image: Tensor, half: bool) -> None:
     with torch.autocast(image.device.type, torch.bfloat16, enabled=half):
         outs = model(image)
     sum(out.float().mean() for out in outs).backward()
-    wait(image)
-
-
-def wait(image: Tensor) -> None:
-    """Waits for the accelerator."""
-    if image.is_cuda:
-        torch.cuda.synchronize()
 
 
 def to_markdown(rows: list[Row], failed: dict[str, str]) -> str:

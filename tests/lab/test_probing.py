@@ -1,4 +1,4 @@
-"""What a linear map reads of row and column, where the answer is known."""
+"""A linear map reads row and column where the answer is known."""
 from functools import partial
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What counts as an image, or as several."""
+"""Sources of images: one, several, and what is refused."""
 import functools
 import http.server
 import threading
