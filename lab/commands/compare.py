@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.progress import track
 
@@ -21,7 +22,7 @@ from lab.work import run_in_processes
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held
-from openmmlab_runs.texts import figure_text, label, markdown_table
+from openmmlab_runs.texts import label, markdown_table
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
@@ -47,19 +48,20 @@ def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     return markdown_table(['variant', 'backbone, M params', 's / iteration', *columns], map(line, variants))
 
 
-def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
+def plot(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
     """Draws a panel per metric, with a line per variant over the tests; error bars span lowest to highest value."""
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
     figure = Figure(figsize=(2 + 5 * len(metrics), 4.5), layout='constrained')
-    figure.suptitle(figure_text(title))
+    colours = colormaps['turbo'].resampled(len(variants))(range(len(variants)))
     for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
+        axes.set_prop_cycle(color=colours)
         for i, variant in enumerate(variants):
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
             x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
-                          marker=MARKERS[i % len(MARKERS)], linestyle='-' if i < 10 else '--')  # there are ten colours
+                          marker=MARKERS[i % len(MARKERS)], linestyle='--' if i % 2 else '-')
         axes.set(ylabel=label(metric))
         axes.set_xticks(range(len(tests)), labels=[*map(label, tests)])
         axes.grid(alpha=0.3)
@@ -124,7 +126,7 @@ def main() -> None:
                 raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
                                 f'{", ".join(found)}.')
         table = to_markdown(rows, study.metrics)
-        return f"{table}\n{write_report(folder / 'results', rows, table, plot(rows, study.metrics, args.study.stem))}"
+        return f"{table}\n{write_report(folder / 'results', rows, table, plot(rows, study.metrics))}"
 
     with held(folder):
         for run in runs:

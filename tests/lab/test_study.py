@@ -77,7 +77,7 @@ def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
         '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |']
     del rows[-1]['mIoU'], rows[-2]['mIoU']
     assert to_markdown(rows, ['mIoU']).endswith('| b | 1.95 |  |  |  |\n')
-    axes, _ = plot(rows, ['mIoU', 'AP'], 'title').axes
+    axes, _ = plot(rows, ['mIoU', 'AP']).axes
     assert [list(container.lines[0].get_ydata()) for container in axes.containers] == [[51, 52], []]
 
 
