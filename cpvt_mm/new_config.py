@@ -3,7 +3,6 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 from mmengine.config import Config, ConfigDict
 
@@ -12,7 +11,7 @@ from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fetching import cache_file, in_cache, on_hub
+from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.config_text import assignments, comment, to_source
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.converted import is_written, write_annotations, written_file
@@ -21,8 +20,6 @@ from openmmlab_runs.data.own_data import Options, find_data
 from openmmlab_runs.data.splits import Data
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
-
-WAIT = 5.  # seconds for an answer of the net
 
 
 def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
@@ -36,7 +33,7 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     if random_weights:
         return None, 'The backbone starts from random weights, as you asked.'
     address, urls = SCHEME + name, list(RELEASED[name].files)
-    size = next((size for url in urls if (size := _size(url)) is not None), None)
+    size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
         raise UserError(f'the ImageNet weights {address} cannot be had, since the net does not answer: download {url} '
@@ -45,19 +42,6 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
     return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
                      '--random-weights does without.')
-
-
-def _size(url: str) -> int | None:
-    """Returns the bytes of a file in the cache or the net; None if the net does not answer."""
-    if file := in_cache(url):
-        return file.stat().st_size
-    if place := on_hub(url):
-        url = f'https://huggingface.co/{place.repo_id}/resolve/{place.revision}/{place.filename}'
-    try:
-        with urlopen(Request(url, method='HEAD'), timeout=WAIT) as answer:
-            return int(answer.headers.get('Content-Length') or 0)
-    except (OSError, ValueError):
-        return None
 
 
 def model_in(folder: Path) -> tuple[str, str]:

@@ -116,7 +116,7 @@ def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
 def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, '_size', lambda url: 96_000_000)
+    monkeypatch.setattr(writing, 'size_of', lambda url: 96_000_000)
     voc(tmp_path / 'data')
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
     backbone, parts = cfg.model.backbone, cfg.model[head]
@@ -134,7 +134,7 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
 def test_without_options_it_starts_from_the_smallest_weights_of_imagenet(write: Callable[[Path], object], task: str,
                                                                         tmp_path: Path,
                                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, '_size', lambda url: 14_000_000)
+    monkeypatch.setattr(writing, 'size_of', lambda url: 14_000_000)
     write(tmp_path / 'data')
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', task, None)
     assert cfg.model.backbone.init_cfg.checkpoint == 'cpvt_mm://pvtv2-b0' and cfg.train_cfg.max_iters == 400
@@ -155,7 +155,7 @@ def test_without_options_it_starts_from_the_smallest_weights_of_imagenet(write: 
 def test_without_the_net_random_weights_must_be_asked_for(arch: str | None, tmp_path: Path,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     voc(tmp_path / 'data')
-    monkeypatch.setattr(writing, '_size', lambda url: None)
+    monkeypatch.setattr(writing, 'size_of', lambda url: None)
     told = refusal(made, tmp_path / 'data', tmp_path / 'my.py', arch=arch)
     assert 'since the net does not answer: download https://' in told and '--random-weights' in told
     assert not (tmp_path / 'my.py').exists() and not (tmp_path / 'my_annotations').exists()

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
+from urllib.request import Request, urlopen
 
 import torch
 from filelock import FileLock  # torch requires it
@@ -22,6 +23,7 @@ from openmmlab_runs.waiting import within
 from .restricted import is_safetensors, parse
 
 WAIT = 3600.  # seconds for a download, and for that of another process
+ANSWER = 5.  # seconds for an answer of the net
 ON_HUB = re.compile(r'hf://([^/]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?')  # owner and name, revision, file
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
 CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
@@ -98,6 +100,21 @@ def in_cache(address: str) -> Path | None:
             return None
         return Path(file) if isinstance(file, str) else None
     return file if (file := cache_file(address)).exists() else None
+
+
+def size_of(address: str) -> int | None:
+    """Returns the bytes of a `http(s)://` or `hf://` file in its cache or in the net; None if the net does not answer.
+    """
+    if file := in_cache(address):
+        return file.stat().st_size
+    try:
+        if place := on_hub(address):
+            from huggingface_hub import get_hf_file_metadata, hf_hub_url
+            return get_hf_file_metadata(hf_hub_url(**place._asdict()), timeout=ANSWER).size
+        with urlopen(Request(address, method='HEAD'), timeout=ANSWER) as answer:
+            return int(answer.headers.get('Content-Length') or 0)
+    except Exception:  # of many types, also of a package that is not installed
+        return None
 
 
 def _cached(address: str, places: Sequence[str], terms: str | None) -> Path:

@@ -98,7 +98,7 @@ def test_losses_that_are_not_finite_end_training(toy_shapes: Path, tmp_path: Pat
 
 
 def test_a_resumed_run_ends_as_a_whole_one(toy_shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit, of RetinaNet: all its kernels have a deterministic form (others: see docs/results/what_was_tested.md)."""
+    """To the bit, of RetinaNet: all its kernels have a deterministic form (others: docs/results/what_was_tested.md)."""
     monkeypatch.setenv('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # cuBLAS wants it
     randomness = {'randomness.deterministic': True, 'default_hooks.checkpoint.interval': 2}
     try:

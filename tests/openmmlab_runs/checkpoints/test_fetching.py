@@ -24,7 +24,7 @@ from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import RELEASED, Released, find_released
 from openmmlab_runs.checkpoints import fetching
-from openmmlab_runs.checkpoints.fetching import CHECKSUM, cache_file
+from openmmlab_runs.checkpoints.fetching import CHECKSUM, cache_file, size_of
 from openmmlab_runs.checkpoints.reading import read_checkpoint, read_weights
 from openmmlab_runs.errors import UserError
 from tests.conftest import GOLDEN, NARROW, ROOT, refusal
@@ -211,8 +211,10 @@ def test_files_of_the_hub_are_those_of_its_own_cache(server: Server, tmp_path: P
     code = """
 import sys
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from openmmlab_runs.checkpoints.fetching import size_of
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.errors import UserError
+sizes = [size_of('hf://owner/name'), size_of('hf://owner/name/no.pth')]
 for _ in range(2):
     for address in ('hf://owner/name', 'hf://owner/name@v1/deep/b.pth'):
         assert read_checkpoint(address)['weight'].sum() == 1000
@@ -222,15 +224,27 @@ try:
     read_checkpoint('hf://owner/name/no.pth')
 except UserError as error:
     print(error)
+print(*sizes, size_of('hf://owner/name'))
 """
-    told = subprocess.run([sys.executable, '-c', code], check=True, capture_output=True, text=True, cwd=ROOT, env={
-        **os.environ, 'HF_ENDPOINT': server.url, 'HF_HOME': str(tmp_path), 'HF_TOKEN': 'of-a-variable',
-        'TORCH_HOME': str(tmp_path / 'torch')}).stdout.splitlines()[-1]
+    told, sizes = subprocess.run([sys.executable, '-c', code], check=True, capture_output=True, text=True, cwd=ROOT,
+                                 env={**os.environ, 'HF_ENDPOINT': server.url, 'HF_HOME': str(tmp_path),
+                                      'HF_TOKEN': 'of-a-variable', 'TORCH_HOME': str(tmp_path / 'torch')},
+                                 ).stdout.splitlines()[-2:]
+    size = len(save(WEIGHTS))
+    assert sizes == f'{size} None {size}'
     assert [path for path in server.requests if path[:5] != '/api/'] == [branch, tag]  # newer ones ask more
     assert server.tokens == {'Bearer of-a-variable'}
     assert told.startswith('checkpoint hf://owner/name/no.pth cannot be fetched (hf://owner/name/no.pth: ')
     assert ': check the address, the network ' in told and 'or name a local file, or train' in told
     assert not (tmp_path / 'torch').exists()
+
+
+def test_the_size_of_a_file_is_that_of_the_cache_or_the_net(server: Server, cache: Path) -> None:
+    url = server.add('/a.pth', b'1234')
+    assert [size_of(url), size_of(server.url + '/no.pth')] == [4, None] and not server.requests
+    cache_file(url).parent.mkdir(parents=True, exist_ok=True)
+    cache_file(url).write_bytes(b'12')
+    assert size_of(url) == 2
 
 
 def test_without_huggingface_hub_a_sentence_names_it(monkeypatch: MonkeyPatch) -> None:
