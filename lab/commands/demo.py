@@ -17,8 +17,8 @@ NUCLEI = ROOT / 'demo/nuclei'
 DATA = Path('data/toy_shapes')  # the folder in the toy configs
 NUM_TRAIN, NUM_VAL = 800, 100
 CONFIGS = {
-    'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
-    'UperNet': 'upernet_pyramid-cpvt-nano_toy-shapes',
+    'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano-conv_fpn_toy-shapes',
+    'SegFormer': 'segformer_pyramid-cpvt-nano-conv_toy-shapes-128x128',
 }
 METRICS = {
     'coco/bbox_mAP': 'box AP',
