@@ -13,6 +13,7 @@ from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.config_text import assignments, comment, to_source
+from openmmlab_runs.data.channels import Bands, is_readable, measure_bands
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.converted import is_written, write_annotations, written_file
 from openmmlab_runs.data.image_sizes import LIMITS, Fit, describe_data, fit_images, fit_model
@@ -65,16 +66,16 @@ val_interval = {interval}  # also of checkpoints
 batch_size = {batch}
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
+    {image},
     {load},
 {train_transforms}
-    dict(type='{pack}'),
+    {normalize}dict(type='{pack}'),
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
+    {image},
     {test_resize},
     {load},
-    dict(type='{pack}'),
+    {normalize}dict(type='{pack}'),
 ]
 train_dataloader = dict(
     _delete_=True,
@@ -108,16 +109,19 @@ EVALUATION = '''{name}_dataloader = dict(
     _delete_=True,
     {evaluator})'''
 
+NORMALIZE = '''dict(type='Normalize', mean=mean, std=std, to_rgb=False),
+    '''
 TEST_AS_VAL = '''test_dataloader = val_dataloader
 test_evaluator = val_evaluator'''
 WARM_UP = 2  # with one iteration, the rate would never leave its start
 
 
 def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
-                changes: dict, load_from: str | None, drop_empty: bool) -> str:
+                changes: dict, load_from: str | None, drop_empty: bool, bands: Bands | None) -> str:
     """Returns the text of a config that begins with `lines` and inherits from `base`; see `new_config`.
 
-    `annotations` is the folder of those that are written, `changes` what differs from the base.
+    `annotations` is the folder of those that are written, `changes` what differs from the base, `bands` those of images
+    that mmcv's loader does not read whole.
     """
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
@@ -125,11 +129,13 @@ def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, it
     warm_up = max(WARM_UP, min(500, iters // 8))
     keeps = fit.crop and task != 'semantic'
     sizes = [*([] if keeps else [f'scale = {fit.scale}  # width and height']),
+             *([f'mean = {bands.mean}  # of each channel', f'std = {bands.std}'] if bands else []),
              *([f'crop_size = {fit.crop, fit.crop}{"  # images keep their sizes" * bool(keeps)}'] if fit.crop else [])]
     return CONFIG.format(
         comment=comment(lines), base=to_source(base), root=to_source(f'{data.root}/'),
         metainfo=assignments(dict(metainfo=metainfo)), sizes='\n'.join(sizes), iters=iters, batch=batch, load=load,
-        train_transforms=_augmentation(task, bool(fit.crop)),
+        image=_loader(bands), normalize=NORMALIZE if bands else '',
+        train_transforms=_augmentation(task, bool(fit.crop), bool(bands)),
         pack='PackSegInputs' if task == 'semantic' else 'PackDetInputs',
         test_resize=f"dict(type='Resize', {'scale_factor=1.' if keeps else 'scale=scale'}, keep_ratio=True)",
         train=_dataset('train', data, annotations, task, drop_empty),
@@ -140,12 +146,20 @@ def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, it
         load_from=to_source(load_from))
 
 
-def _augmentation(task: str, has_crops: bool) -> str:
+def _loader(bands: Bands | None) -> str:
+    if bands is None:
+        return "dict(type='LoadImageFromFile')"
+    fill = ', fill=mean' if bands.has_empty else ''
+    return f"dict(type='openmmlab_runs.LoadBandsFromFile', channels={bands.channels}{fill})"
+
+
+def _augmentation(task: str, has_crops: bool, has_bands: bool) -> str:
     if task == 'semantic':
         crop = 'crop_size' if has_crops else 'scale[::-1]'
         return ("    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),\n"
                 f"    dict(type='RandomCrop', crop_size={crop}, cat_max_ratio=0.75),\n"
-                "    dict(type='RandomFlip', prob=0.5),\n    dict(type='PhotoMetricDistortion'),")
+                "    dict(type='RandomFlip', prob=0.5)," + (
+                    '' if has_bands else "\n    dict(type='PhotoMetricDistortion'),"))  # it is for BGR of 8 bits
     first = "type='RandomCrop', crop_size=crop_size" if has_crops else "type='Resize', scale=scale, keep_ratio=True"
     return f"    dict({first}),\n    dict(type='RandomFlip', prob=0.5),"
 
@@ -251,6 +265,10 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     data = find_data(Path(source), Options(None if wanted is None else wanted == 'semantic', masks,
                                            None if colours is None else Path(colours)), val, seed)
     task = _task(data, task, of_model)
+    bands = None if load_from and is_readable(data) else measure_bands(data)
+    if bands and load_from:
+        raise UserError(f'images of {data.root} have {bands.channels} channels that are no colours of 8 bits, but '
+                        f'{load_from} was trained with such: convert them, or name only its config.')
     if arch is None and base is None:
         arch = DEFAULT
     is_small = (arch or (model and model.model.get('backbone', {}).get('arch'))) in SMALL
@@ -270,12 +288,14 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     if random_weights:
         start_at_random(new)
     pad_exactly(new.model)
+    if bands:
+        take_bands(new.model, bands.channels)
     fit = fit_images(data, LIMITS[task][is_small], scale)
     fit_model(new.model, data, fit)
-    lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
+    lines = [*describe_data(data, fit, bands), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
     text = config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations,
-                       changes, load_from, drop_empty)
+                       changes, load_from, drop_empty, bands)
     write_annotations(annotations, data)
     write_text(out, text)
     return lines
@@ -292,6 +312,19 @@ def start_at_random(cfg: Config) -> None:
     keys = ((cfg.get('optim_wrapper') or {}).get('paramwise_cfg') or {}).get('custom_keys') or {}
     if 'backbone' in keys:
         keys['backbone'] = dict(lr_mult=1., decay_mult=1.)
+
+
+def take_bands(model: ConfigDict, channels: int) -> None:
+    """Makes a model take images of some channels that the pipeline has normalized, in place."""
+    if 'backbone' not in model:
+        raise UserError(f'the model {model.type} has no backbone of its own, so it takes colours only: convert the '
+                        'images to RGB of 8 bits, or name another model.')
+    model.backbone.in_channels = channels
+    for key in ('mean', 'std'):
+        model.data_preprocessor[key] = None
+    for key in ('bgr_to_rgb', 'rgb_to_bgr'):
+        if model.data_preprocessor.get(key):
+            model.data_preprocessor[key] = False
 
 
 def pad_exactly(model: ConfigDict) -> None:

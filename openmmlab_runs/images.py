@@ -41,11 +41,15 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
 def decode(file: BinaryIO, name: str | Path, max_pixels: int | None = None) -> np.ndarray:
     """Reads the content of an image file as `read_image` does; a UserError calls it by its name."""
     with explained(name), Image.open(file) as image:
-        width, height = image.size
-        if max_pixels is not None and width * height > max_pixels:
-            raise UserError(f'image {name} has {width} x {height} pixels (width x height), but at most {max_pixels} '
-                            'are allowed: scale it down.')
+        check_pixels(image.size[::-1], name, max_pixels)
         return to_rgb(image)
+
+
+def check_pixels(size: tuple[int, int], name: str | Path, most: int | None) -> None:
+    """Raises a UserError if an image of a size, height and width, has more than `most` pixels; None: any number."""
+    if most is not None and size[0] * size[1] > most:
+        raise UserError(f'image {name} has {size[1]} x {size[0]} pixels (width x height), but at most {most} are '
+                        'allowed: scale it down.')
 
 
 @contextmanager

@@ -13,15 +13,17 @@ from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from PIL import Image
 
-from openmmlab_runs.registry import in_scope
+from openmmlab_runs.registry import TRANSFORMS, in_scope
 
+from .bands import read_header
 from .checkpoints.comparing import check_fits, state_dict_of
 from .checkpoints.reading import check_device, read_checkpoint, readable
 from .data.datasets import build_unread
+from .data.load_bands import LoadBandsFromFile, bands_loader
 from .engine import load_config
 from .engine.checks import trained_classes
 from .errors import UserError, explain
-from .images import MAX_PIXELS, check_regular, read_image, size_as_loaded
+from .images import MAX_PIXELS, check_pixels, check_regular, read_image, size_as_loaded
 from .prediction import SCORE_THR, Prediction, ScoreThr
 from .sources import Picture, Source, images_of, never_ends
 from .tiles import Tiling, join, make_tiling
@@ -84,6 +86,11 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
                         'can be made here: run cpvt_mm test with --show-dir.')
     check_device('device', device)
+    bands = bands_loader(cfg.get('test_dataloader'))
+    loader = bands and TRANSFORMS.build(bands)
+    if bands:  # the libraries' inferencers know mmcv's loader only, and get arrays instead
+        bands.clear()
+        bands['type'] = 'LoadImageFromFile'
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     with in_scope(scope):
@@ -99,6 +106,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
             # mmdet reads the one, mmseg the other.
             inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
                 key: metainfo.get(key) for key in ('classes', 'palette')}
+    inferencer.bands_loader = loader
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
     return inferencer
@@ -122,7 +130,8 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
     if batch_size < 1:
         raise UserError(f'batch_size is {batch_size}, but must be at least 1.')
     tiling = make_tiling(tile, overlap)
-    sized = (_Sized(*named, _size(named.image)) for named in images_of(images, urls))
+    loader = inferencer.bands_loader
+    sized = (_Sized(*named, _size(named.image, loader)) for named in images_of(images, urls, loader is None))
 
     def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
         is_large = tiling is not None and tiling.is_for(one.size)
@@ -135,7 +144,9 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
                 yield found if score_thr is None else found.above(score_thr)
 
 
-def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
+def _size(image: Picture, loader: LoadBandsFromFile | None) -> tuple[int, int]:
+    if loader:
+        return image.shape[:2] if isinstance(image, np.ndarray) else read_header(image)[:2]
     if not isinstance(image, np.ndarray):
         try:
             check_regular(image)
@@ -151,12 +162,23 @@ def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
 
 def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
     """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
+    if inferencer.bands_loader:
+        return _pixels(inferencer, one)
     if isinstance(one.image, np.ndarray):
         return mmcv.rgb2bgr(one.image)
     loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
     if any((loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
         return str(one.image)
-    return mmcv.rgb2bgr(read_image(one.image) if one.pixels is None else one.pixels)
+    return mmcv.rgb2bgr(_pixels(inferencer, one))
+
+
+def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
+    """Returns the pixels of an image, given or read: RGB, uint8, or what the config's loader of bands makes of it."""
+    if one.pixels is not None:
+        return one.pixels
+    if loader := inferencer.bands_loader:
+        return loader.checked(one.image, one.name) if isinstance(one.image, np.ndarray) else loader.read(one.image)
+    return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)
 
 
 def _run(inferencer: BaseInferencer, batch: Sequence[_Sized]) -> list[Prediction]:
@@ -183,8 +205,7 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized]) -> list[Prediction
 def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int,
                tell: Callable[[int, int], object] = lambda done, count: None) -> Prediction:
     """Predicts a large image in tiles, `batch_size` at once; `tell` gets how many of how many are done."""
-    pixels = one.image if isinstance(one.image, np.ndarray) else (
-        read_image(one.image) if one.pixels is None else one.pixels)
+    pixels = _pixels(inferencer, one)
     tiles = tiling.tiles(one.size)
     parts: list[Prediction] = []
     for first in range(0, len(tiles), batch_size):
@@ -216,10 +237,14 @@ def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score
         tiling: How to predict images that are larger than a tile. Defaults to None: as a whole.
         tell: Is called with the number of tiles that are predicted, and of all. Defaults to nothing.
     """
-    pixels = image if isinstance(image, np.ndarray) else read_image(image, max_pixels=None if tiling else max_pixels)
-    one = _Sized('image' if isinstance(image, np.ndarray) else Path(image).name, image, pixels.shape[:2], pixels)
+    name, most = 'image' if isinstance(image, np.ndarray) else Path(image).name, None if tiling else max_pixels
+    if inferencer.bands_loader and not isinstance(image, np.ndarray):
+        check_pixels(read_header(image)[:2], image, most)
+    pixels = _pixels(inferencer, _Sized(name, image, (0, 0))) if inferencer.bands_loader or isinstance(
+        image, np.ndarray) else read_image(image, max_pixels=most)
+    one = _Sized(name, image, pixels.shape[:2], pixels)
     if tiling and tiling.is_for(one.size):
         found = _run_tiles(inferencer, one, tiling, 1, tell)
     else:
         found, = _run(inferencer, [one])
-    return replace(found, image=pixels).plot(score_thr, labels), found
+    return replace(found, image=image if inferencer.bands_loader else pixels).plot(score_thr, labels), found

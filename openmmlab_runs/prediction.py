@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from .bands import read_view, to_view
 from .engine.painting import are_legible, paint_boxes, paint_label_map
 from .errors import UserError, did_you_mean
 from .files import write_image
-from .images import read_image
 from .sources import Picture
 from .texts import label as drawn_name
 
@@ -33,7 +33,7 @@ class Prediction:
             decodes to `(H, W, N)`, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
         name: The name of the image; `clip.mp4_000001` for a frame.
-        image: The path of the image, or its pixels, `(H, W, 3)`, RGB, uint8.
+        image: The path of the image, or its pixels, `(H, W, 3)`, RGB, uint8, or `(H, W, C)` of more channels or bits.
         palette: The RGB colour of each class, if the dataset has one.
     """
     size: tuple[int, int]
@@ -68,7 +68,7 @@ class Prediction:
                        masks=None if self.masks is None else [self.masks[i] for i in indices])
 
     def plot(self, score_thr: ScoreThr = SCORE_THR, labels: bool = True) -> np.ndarray:
-        """Paints the prediction on its image, which is read again if it is a file.
+        """Paints the prediction on its image, which is read again if it is a file; see `openmmlab_runs.bands.to_view`.
 
         Args:
             score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to 0.3.
@@ -78,7 +78,7 @@ class Prediction:
             `(H, W, 3)`, RGB, uint8.
         """
         assert self.image is not None, 'predict() sets it'
-        image = self.image if isinstance(self.image, np.ndarray) else read_image(self.image)
+        image = to_view(self.image) if isinstance(self.image, np.ndarray) else read_view(self.image)
         if self.label_map is not None:
             names = [drawn_name(name) if labels and are_legible(image) else '' for name in self.classes]
             return paint_label_map(image, self.label_map, names, self.palette)

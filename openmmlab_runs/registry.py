@@ -11,6 +11,8 @@ HOOKS = Registry('hook', parent=registry.HOOKS, scope=SCOPE, locations=['openmml
 LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmmlab_runs.engine.loops'])
 DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,
                          locations=['openmmlab_runs.engine.seeding'])
+TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
+                      locations=['openmmlab_runs.data.load_bands'])
 FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.processes'])
 METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation'])
 

@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from .bands import decode_bands, header_of
 from .errors import UserError
 from .files import list_images, what_is
-from .images import MAX_PIXELS, decode, explained, to_rgb
+from .images import MAX_PIXELS, check_pixels, decode, explained, to_rgb
 from .storage import TRY, limited
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
@@ -27,10 +28,10 @@ Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Iter
 class Named(NamedTuple):
     """An image and the name for what is made of it."""
     name: str
-    image: Picture  # a file, or `(H, W, 3)`, RGB, uint8
+    image: Picture  # a file, or `(H, W, 3)`, RGB, uint8; see `images_of`
 
 
-def images_of(source: Source, urls: bool = False) -> list[Named] | Iterator[Named]:
+def images_of(source: Source, urls: bool = False, as_rgb: bool = True) -> list[Named] | Iterator[Named]:
     """Returns the images of a source: a list if they are known, else an iterator that reads one after another.
 
     Args:
@@ -44,24 +45,26 @@ def images_of(source: Source, urls: bool = False) -> list[Named] | Iterator[Name
             - an array `(H, W, 3)`, RGB, uint8
             - a tensor `(3, H, W)` or `(N, 3, H, W)`, RGB, uint8, or floats from 0 to 1
         urls: Whether to fetch addresses, of at most 3 bytes for each of 16 million pixels. Defaults to False.
+        as_rgb: Whether images are RGB, uint8. Defaults to True. False takes any channels and values: arrays `(H, W,
+            C)`, tensors `(C, H, W)` or `(N, C, H, W)`, and images of Pillow.
 
     Raises:
         UserError: If there is no image, or one cannot be fetched or read. Files of images are not opened here.
     """
     if isinstance(source, str | Path):
-        return _of_text(source, urls)
+        return _of_text(source, urls, as_rgb)
     if isinstance(source, np.ndarray):
         return [Named('image', source)]
     if isinstance(source, Image.Image):
         name = Path(getattr(source, 'filename', '') or 'image').name
         with explained(name):  # Pillow reads a file only now
-            return [Named(name, to_rgb(source))]
+            return [Named(name, to_rgb(source) if as_rgb else np.atleast_3d(np.asarray(source)))]
     if isinstance(source, Tensor):
-        return [Named('image', image) for image in _of_tensor(source)]
+        return [Named('image', image) for image in _of_tensor(source, as_rgb)]
     if isinstance(source, int):
         return _frames(source)
     if isinstance(source, Iterable):
-        return chain.from_iterable(images_of(one, urls) for one in source)
+        return chain.from_iterable(images_of(one, urls, as_rgb) for one in source)
     raise UserError(f'an image is a {type(source).__name__}, but must be a path, an address, the number of a camera, '
                     'an image of Pillow, an array or a tensor: convert it.')
 
@@ -73,17 +76,17 @@ def never_ends(source: Source) -> bool:
     return isinstance(source, int)
 
 
-def _of_text(source: str | Path, urls: bool) -> list[Named] | Iterator[Named]:
+def _of_text(source: str | Path, urls: bool, as_rgb: bool) -> list[Named] | Iterator[Named]:
     text, path = str(source), Path(source)
     if text.startswith(('http://', 'https://')):
-        return [Named(PurePosixPath(urlparse(text).path).name or 'image', _fetched(text, urls))]
+        return [Named(PurePosixPath(urlparse(text).path).name or 'image', _fetched(text, urls, as_rgb))]
     if path.is_dir():
         return [Named(one.name, one) for one in list_images(path)]
     if glob.has_magic(text) and not path.exists():
         found = sorted(Path(one) for one in glob.glob(text, recursive=True) if not Path(one).is_dir())
         if not found:
             raise UserError(f'no file matches {text}: correct the pattern.')
-        return chain.from_iterable(_of_text(one, urls) for one in found)
+        return chain.from_iterable(_of_text(one, urls, as_rgb) for one in found)
     if path.suffix.lower() in VIDEO_SUFFIXES:
         return _frames(path)
     if what_is(path) == 'does not exist':
@@ -91,7 +94,7 @@ def _of_text(source: str | Path, urls: bool) -> list[Named] | Iterator[Named]:
     return [Named(path.name, source)]
 
 
-def _fetched(url: str, allowed: bool) -> np.ndarray:
+def _fetched(url: str, allowed: bool, as_rgb: bool) -> np.ndarray:
     if not allowed:
         raise UserError(f'{url} is an address, and none is fetched unless you allow it: pass urls=True (--urls), or a '
                         'file.')
@@ -104,11 +107,16 @@ def _fetched(url: str, allowed: bool) -> np.ndarray:
     content = limited(url, get, lambda: most, TRY)
     if len(content) > most:
         raise UserError(f'image {url} has more than {most} bytes: take a smaller one, or download it.')
-    return decode(BytesIO(content), url, MAX_PIXELS)
+    if as_rgb:
+        return decode(BytesIO(content), url, MAX_PIXELS)
+    check_pixels(header_of(BytesIO(content), url)[:2], url, MAX_PIXELS)
+    return decode_bands(content, url)
 
 
-def _of_tensor(images: Tensor) -> list[np.ndarray]:
+def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
     batch = images if images.dim() == 4 else images[None]
+    if not as_rgb and batch.dim() == 4:
+        return [np.ascontiguousarray(image) for image in batch.permute(0, 2, 3, 1).cpu().numpy()]
     if batch.dim() != 4 or batch.shape[1] != 3:
         raise UserError(f'a tensor has shape {tuple(images.shape)}, but must be (3, H, W) or (N, 3, H, W): permute it.')
     if batch.is_floating_point():

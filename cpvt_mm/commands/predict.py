@@ -126,7 +126,7 @@ def main() -> None:
                         predictions.mkdir(exist_ok=True)
                         write_image(predictions / f'{unique}.png', prediction.label_map, prediction.palette)
                     write_image(args.out_dir / f'{unique}.png', painted)
-                    if not warned and not isinstance(image, np.ndarray) and loses_bits(image):
+                    if not (warned or inferencer.bands_loader or isinstance(image, np.ndarray)) and loses_bits(image):
                         say(f'warning: {image} {LOSES_BITS}; this warning is printed once.')
                         warned = True
                 except UserError as error:

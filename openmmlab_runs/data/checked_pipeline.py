@@ -14,6 +14,7 @@ from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.images import check_regular
 
 from .findings import Finding, Kind, decode
+from .load_bands import LoadBandsFromFile
 
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
 # With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
@@ -109,7 +110,9 @@ def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection
 def load_first(dataset: Any, name: str) -> Any:
     """Loads the first sample of a dataset, and warns of faults of its image; a UserError with `name` if that fails."""
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
-    found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) else None
+    loads_bands = any(isinstance(part, LoadBandsFromFile) for part in getattr(
+        getattr(dataset, 'pipeline', None), 'transforms', ()))
+    found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) and not loads_bands else None
     if isinstance(found, Finding):
         print_log(f'{path} {found.detail}; cpvt_mm check finds all such files.', 'current',
                   logging.WARNING)

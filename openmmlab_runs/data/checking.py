@@ -20,7 +20,7 @@ from openmmlab_runs.data.checked_pipeline import load_first
 from openmmlab_runs.data.config_datasets import Plan, plan_checks
 from openmmlab_runs.data.file_checks import Checked, check_files, find_copies
 from openmmlab_runs.data.findings import Finding, Kind
-from openmmlab_runs.data.measuring import measure, read_objects, sizes_of, suggest, to_table
+from openmmlab_runs.data.measuring import measure, read_objects, sizes_of, suggest, to_table, to_table_of_channels
 from openmmlab_runs.data.painted_samples import VISUALIZER, draw_sheet
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.engine.checks import check_model
@@ -121,6 +121,8 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
         console.print(sizes_of(one), markup=False, highlight=False)
         if 'classes' in one:
             console.print(to_table(one))
+        if 'channels' in one:
+            console.print(to_table_of_channels(one['channels']))
     trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
     suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
     for key, value in suggested.items():

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 from mmengine.config import Config
 
+from openmmlab_runs.bands import decode_bands
 from openmmlab_runs.config_walk import dicts
+from openmmlab_runs.data.channels import Moments, moments_of
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
+from openmmlab_runs.data.load_bands import bands_loader
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import size_as_loaded
 
 
@@ -22,6 +26,8 @@ class Checked:
     findings: list[Finding]
     size: tuple[int, int] | None = None  # height and width of the image; None if it cannot be read
     pixels: dict[int, int] = field(default_factory=dict)  # of each class in the label map
+    dtype: str = ''  # of an image that `LoadBandsFromFile` loads
+    moments: Moments | None = None  # of the values of such an image
     digest: bytes | None = None  # a hash of the image's file; None if it cannot be read
 
 
@@ -44,24 +50,57 @@ class Labels:
         return (self.label_map or {}).get(label, label)
 
 
-def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args: dict[str, Any] | None = None
-                 ) -> Checked:
-    """Checks an image, and its label map if there is one; if `labels` is None, the map may have any values."""
+def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args: dict[str, Any] | None = None,
+                 bands: dict[str, Any] | None = None) -> Checked:
+    """Checks an image, and its label map if there is one.
+
+    Args:
+        sample: The files.
+        labels: The values that a label map may have. Defaults to None: any.
+        backend_args: Those of the dataset. Defaults to None.
+        bands: The `LoadBandsFromFile` of the config that loads the image. Defaults to None: mmcv's loader does.
+    """
     path, size = sample.image, sample.size
     content = read(path, Kind.IMAGE, backend_args)
-    image = content if isinstance(content, Finding) else decode_content(content, path, Kind.IMAGE)
     checked = Checked([], digest=None if isinstance(content, Finding) else blake2b(content, digest_size=16).digest())
-    if isinstance(image, Finding):
-        checked.findings.append(image)
+    if isinstance(content, Finding):
+        checked.findings.append(content)
+    elif bands:
+        _check_bands(content, path, bands, checked)
     else:
-        checked.size = height, width = size_as_loaded(image)
-        if size and size != checked.size:
-            checked.findings.append(Finding(
-                Kind.IMAGE_SIZE, path, f'is {height} x {width} pixels (height x width), but {size[0]} x {size[1]} in '
-                'the annotations'))
+        image = decode_content(content, path, Kind.IMAGE)
+        if isinstance(image, Finding):
+            checked.findings.append(image)
+        else:
+            checked.size = size_as_loaded(image)
+    if size and checked.size and size != checked.size:
+        height, width = checked.size
+        checked.findings.append(Finding(
+            Kind.IMAGE_SIZE, path, f'is {height} x {width} pixels (height x width), but {size[0]} x {size[1]} in the '
+            'annotations'))
     if sample.label_map:
         _check_label_map(sample.label_map, labels, backend_args, checked)
     return checked
+
+
+def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Checked) -> None:
+    try:
+        image = decode_bands(content, path)
+    except UserError as error:
+        checked.findings.append(Finding(Kind.IMAGE, path, str(error).removeprefix(f'image {path} ').rstrip('.')))
+        return
+    checked.size, checked.dtype = image.shape[:2], image.dtype.name
+    if image.shape[2] != bands['channels']:
+        checked.findings.append(Finding(
+            Kind.CHANNELS, path, f'has {image.shape[2]} channels, but LoadBandsFromFile of the config has '
+            f'channels={bands["channels"]}'))
+        return
+    checked.moments = moments_of(image)
+    if empty := checked.moments.empty:
+        is_filled = bands.get('fill') is not None
+        checked.findings.append(Finding(
+            Kind.FILLED if is_filled else Kind.NO_VALUE, path, f'has no value (NaN, infinite or nodata) at {empty:.1%} '
+            f'of its pixels{"" if is_filled else ": set fill=mean of LoadBandsFromFile"}'))
 
 
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked) -> None:
@@ -119,6 +158,12 @@ def check_files(cfg: Config, plan: Plan) -> Iterator[Checked]:
     if dataset is not None and layout_of(type(dataset)) == 'label maps' and (
             num_classes := min(plan.heads.values(), default=len(classes_of(dataset)))):
         labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, ignored_labels(cfg, plan.splits[0]))
+    bands, first = bands_loader(cfg[f'{plan.splits[0]}_dataloader']), ''
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # decoders release Python's lock, so threads suffice
-        yield from threads.map(lambda sample: check_sample(sample, labels, getattr(dataset, 'backend_args', None)),
-                               plan.samples)
+        checks = threads.map(lambda sample: check_sample(sample, labels, getattr(dataset, 'backend_args', None), bands),
+                             plan.samples)
+        for sample, checked in zip(plan.samples, checks, strict=True):
+            first = first or checked.dtype
+            if checked.dtype not in ('', first):
+                checked.findings.append(Finding(Kind.TYPE, sample.image, f'has {checked.dtype}, but the first {first}'))
+            yield checked

@@ -15,7 +15,7 @@ from openmmlab_runs.images import check_regular
 
 NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
-              'values that you need')
+              'values that you need, or take a config of cpvt_mm new-config, which loads all bits')
 _REPR = Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
@@ -47,6 +47,10 @@ class Kind(Enum):
     MASK = 'mask that is invalid, or of another size than its image'
     POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'
     IMAGE = 'image that is missing or cannot be read'
+    CHANNELS = 'image with other channels than the config'
+    TYPE = 'image of another type than the first'
+    NO_VALUE = 'image with pixels without a value'
+    FILLED = 'image with pixels without a value, which are filled'
     IMAGE_SIZE = 'image of another size than annotated'
     COPY = 'image with the content of another one'
     LABEL_MAP = 'label map that is missing or cannot be read'
@@ -59,7 +63,7 @@ class Kind(Enum):
 
 
 # Findings that are not errors.
-NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
+NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED, Kind.FILLED)
 
 
 @dataclass(frozen=True)

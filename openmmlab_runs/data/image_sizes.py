@@ -7,6 +7,7 @@ import numpy as np
 
 from openmmlab_runs.config_walk import walk
 
+from .channels import Bands
 from .readers.label_maps import read_label_map, to_classes
 from .splits import Data, Split
 
@@ -85,22 +86,26 @@ def _thinnest(data: Data) -> float:
                 if area > FEW_PIXELS and edge), default=0.)
 
 
-def describe_data(data: Data, fit: Fit) -> list[str]:
+def describe_data(data: Data, fit: Fit, bands: Bands | None = None) -> list[str]:
+    """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
     sizes = np.quantile(sizes_of(data), (0, .5, 1), axis=0).astype(int)
     low, middle, high = (' x '.join(map(str, size)) for size in sizes)
     lines = [f'{data.root} has {data.form}.', *(f'{name}: {len(split.coco["images"])} images of {split.folders}' + (
         '' if data.is_semantic else f', {len(split.coco["annotations"])} objects') + '.'
         for name, split in data.splits.items())]
     lines.append(f'Images are {low} to {high} pixels (width x height), {middle} in the middle, with '
-                 f'{" or ".join(map(str, sorted(data.channels)))} channels.')
+                 f'{" or ".join(map(str, sorted({one.channels for one in data.pixels})))} channels.')
     if len(fit.boxes):
         (a, b, c), (d, e, f) = np.quantile(fit.boxes, (.25, .5, .75), axis=0).T
         lines.append(f'Boxes have sides of {a:.0f}, {b:.0f} and {c:.0f} pixels at the scale of training (quartiles of '
                      f'the root of the area), and height / width of {d:.2f}, {e:.2f} and {f:.2f}.')
-    if max(data.channels) > 3:
+    deep = sum(number for one, number in data.pixels.items() if not one.is_plain)
+    if bands:
+        lines += bands.notes
+    elif max(one.channels for one in data.pixels) > 3:
         lines.append('Of more than three channels, mmcv reads the first three.')
-    if data.deep:
-        lines.append(f'{data.deep} images have 16 bits per channel, but are read as 8 bits (value // 256): convert '
+    if deep and not bands:
+        lines.append(f'{deep} images have 16 bits per channel, but are read as 8 bits (value // 256): convert '
                      'them to 8 bits, with the range of values that you need.')
     return [*lines, *fit.notes, *data.notes]
 

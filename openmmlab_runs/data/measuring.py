@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from openmmlab_runs.config_walk import walk
+from openmmlab_runs.data.channels import joined
 from openmmlab_runs.data.coco import read_coco
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import classes_of, layout_of
@@ -46,11 +47,16 @@ def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence
     Returns:
         The splits, the number of images, their widths and heights, and classes: each with the number of its images, and
         of its objects and the sides of their boxes (the root of the area), or with its share of the pixels of label
-        maps. Sizes are the least, the quartiles and the largest, in pixels.
+        maps. Sizes are the least, the quartiles and the largest, in pixels. Images of `LoadBandsFromFile` have
+        `channels`: the least, the mean, the standard deviation and the largest value of each.
     """
     images = coco['images']
     measures = dict(splits=plan.splits, images=len(images), width=_quartiles([one['width'] for one in images]),
                     height=_quartiles([one['height'] for one in images]))
+    if found := [one.moments for one in checked if one.moments]:
+        moments = joined(found)
+        measures['channels'] = [dict(zip(('least', 'mean', 'std', 'most'), map(float, values), strict=True))
+                                for values in zip(moments.least, moments.mean, moments.std, moments.most, strict=True)]
     names = classes_of(plan.dataset) or [category['name'] for category in coco['categories']]
     total = sum(sum(one.pixels.values()) for one in checked)
     if _is_coco(plan):
@@ -91,6 +97,14 @@ def to_table(measures: Measures) -> Table:
         values = [f'{part["pixels"]:.2%}'] if 'pixels' in part else [
             str(part['objects']), ', '.join(f'{side:.0f}' for side in part['side'])]
         table.add_row(escape(printable(name)), str(part['images']), *values)
+    return table
+
+
+def to_table_of_channels(channels: Sequence[dict[str, float]]) -> Table:
+    columns = ('channel', 'least value', 'mean', 'standard deviation', 'largest value')
+    table = Table(*(Column(name, justify='right') for name in columns))
+    for index, values in enumerate(channels, start=1):
+        table.add_row(str(index), *(f'{value:.6g}' for value in values.values()))
     return table
 
 

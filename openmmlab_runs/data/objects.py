@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from pycocotools import mask as coco_mask
 
-from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.images import size_as_loaded
+from openmmlab_runs.bands import Header, read_header
+from openmmlab_runs.errors import UserError
 
-from .findings import NO_IMAGE, has_16_bits, shown
+from .findings import shown
 from .folder import Folder
 from .masks import polygon_area
 
@@ -29,20 +28,10 @@ class Picture:
     objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # the class and COCO's keys
 
 
-def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
-    """Reads width, height, channels of images, and whether they have 16 bits; a UserError if one is no image."""
-    def read(path: Path) -> tuple[int, int, int, bool]:
-        try:
-            with Image.open(path) as image:
-                is_deep = has_16_bits(image)  # first, since PNG is loaded for its EXIF data
-                height, width = size_as_loaded(image)
-                return width, height, 3 if image.mode == 'P' else len(image.getbands()), is_deep
-        except NO_IMAGE as error:
-            raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '
-                            'it and its annotations.') from error
-
+def read_headers(paths: Sequence[Path]) -> list[Header]:
+    """Reads sizes and types of images; a UserError if one is no image."""
     with ThreadPoolExecutor() as threads:
-        return list(threads.map(read, paths))
+        return list(threads.map(read_header, paths))
 
 
 def points_of(value: object, where: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from openmmlab_runs.errors import UserError
 
 from .findings import some, told
 from .folder import IMAGE_WORDS, LABEL_WORDS, Folder, folders_of, peek, words_of
-from .objects import Picture, read_sizes, to_coco
+from .objects import Picture, read_headers, to_coco
 from .readers.coco_files import COCO, read_coco_files
 from .readers.cvat import read_cvat
 from .readers.foreign import name_foreign
@@ -64,6 +64,7 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
         if (other.form, other.suffixes) != (data.form, data.suffixes):
             raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
                             'otherwise: name data of the same kind.')
+        data.pixels += other.pixels
         data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
         short, long = sorted((data.classes, other.classes), key=len)
         if data.is_semantic and long[:len(short)] != short:
@@ -268,11 +269,9 @@ def _split_of_maps(samples: Sequence[Picture], ends: tuple[str, str], pixels: di
 
 
 def _measured(samples: list[Picture], data: Data) -> list[Picture]:
-    for sample, (width, height, channels, is_deep) in zip(
-            samples, read_sizes([sample.image for sample in samples]), strict=True):
-        sample.size = width, height
-        data.channels.add(channels)
-        data.deep += is_deep
+    for sample, header in zip(samples, read_headers([sample.image for sample in samples]), strict=True):
+        sample.size = header.width, header.height
+        data.pixels[header.pixels] += 1
     return samples
 
 

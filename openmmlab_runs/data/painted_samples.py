@@ -11,7 +11,9 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, VISUALIZERS
 from mmengine.visualization import Visualizer
 
+from openmmlab_runs.bands import to_view
 from openmmlab_runs.data.datasets import unwrap
+from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.engine.painting import are_legible, labelled, size_to_image, write_any_script
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import label
@@ -41,7 +43,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault
-                tiles += _paint(dataset[index], visualizer)
+                tiles += _paint(dataset[index], visualizer, bool(bands_loader(pipeline)))
     if not tiles:
         return None
     rows = -(-len(tiles) // COLUMNS)
@@ -55,10 +57,11 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     return figure
 
 
-def _paint(packed: dict[str, Any], visualizer: Visualizer) -> list[tuple[str, np.ndarray]]:
+def _paint(packed: dict[str, Any], visualizer: Visualizer, has_bands: bool) -> list[tuple[str, np.ndarray]]:
     sample, bgr = packed['data_samples'], packed['inputs'].numpy().transpose(1, 2, 0)
     instances: Any = getattr(sample, 'gt_instances', {})
-    image = np.ascontiguousarray(bgr[..., ::-1].clip(0, 255), np.uint8)
+    # Bands are in the order of the file.
+    image = to_view(bgr) if has_bands else np.ascontiguousarray(bgr[..., ::-1].clip(0, 255), np.uint8)
     if hasattr(sample, 'gt_sem_seg'):
         visualizer.alpha = 0.5
         visualizer.add_datasample('', image, sample, draw_pred=False, with_labels=are_legible(image))

@@ -1,9 +1,11 @@
 """The splits of a folder of data, and which one a name means."""
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from openmmlab_runs.bands import Pixels
 from openmmlab_runs.errors import UserError
 
 from .findings import some
@@ -34,8 +36,7 @@ class Data:
     is_semantic: bool = False  # whether the annotations are label maps of classes
     palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
     suffixes: tuple[str, str] = ('', '')  # the ends of the names of images and label maps
-    channels: set[int] = field(default_factory=set)  # the numbers of channels that images have
-    deep: int = 0  # images with 16 bits per channel
+    pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def tell_unused(self, names: list[str]) -> None:

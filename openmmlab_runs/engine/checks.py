@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from openmmlab_runs.checkpoints.comparing import ChecksWeights
 from openmmlab_runs.data.config_datasets import asks_for_masks
+from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
 
@@ -18,6 +19,10 @@ from openmmlab_runs.errors import UserError
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
                 lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
                 optimizer_config='optim_wrapper')
+# What to do about channels that do not fit.
+OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
+            'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
+            'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
 # What must be a dict, if it is set.
 DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *(
     f'{split}_dataloader' for split in SPLITS))
@@ -50,12 +55,38 @@ def check_config(cfg: Config) -> None:
     if other in train_cfg and ('type' in train_cfg or unit in train_cfg):
         raise UserError(f'train_cfg.{other} is {train_cfg[other]}, but the schedule counts '
                         f'{"iterations" if by_iter else "epochs"}: set train_cfg.{unit}.')
+    _check_channels(cfg)
     test_cfg = (cfg.get('model') or {}).get('test_cfg') or {}
     windows = [test_cfg.get(key) for key in ('stride', 'crop_size')]  # numbers in mmseg's U-Net, which others replace
     if all(isinstance(one, list | tuple) for one in windows) and any(
             step > side for step, side in zip(*windows, strict=False)):
         raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
                         f'{tuple(test_cfg["crop_size"])} leave pixels between them out: set a smaller stride.')
+
+
+def _check_channels(cfg: Config) -> None:
+    """Compares the channels of the backbone, if it states them, with what loads and normalizes its images."""
+    model = cfg.get('model') or {}
+    preprocessor = model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    channels = (model.get('backbone') or {}).get('in_channels')
+    if not isinstance(channels, int):
+        return
+    is_mmdet, mean = cfg.get('default_scope') == 'mmdet', preprocessor.get('mean')
+    count = len(mean) if isinstance(mean, list | tuple) else 1
+    fault = ''
+    if count not in (1, channels):
+        fault = f'mean has {count} values, but backbone.in_channels is {channels}'
+    elif is_mmdet and count not in (1, 3):
+        fault = f'mean has {count} values, but mmdet takes one or three'
+    elif is_mmdet and channels != 3 and preprocessor.get('bgr_to_rgb'):
+        fault = f'bgr_to_rgb is True, which is for three channels, but backbone.in_channels is {channels}'
+    if fault:
+        raise UserError(f'data_preprocessor.{fault}: {OF_BANDS}.')
+    for split in SPLITS:
+        loader = bands_loader(cfg.get(f'{split}_dataloader'))
+        if loader and loader.get('channels') != channels:
+            raise UserError(f'LoadBandsFromFile of {split}_dataloader has channels={loader.get("channels")}, but '
+                            f'backbone.in_channels is {channels}: make them equal.')
 
 
 def check_model(model: nn.Module) -> None:
@@ -67,7 +98,7 @@ def check_model(model: nn.Module) -> None:
             # torch would silently broadcast a grey image.
             if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
                 raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                                f'{backbone.in_channels}: give mean and std as many values, or one for all channels.')
+                                f'{backbone.in_channels}: {OF_BANDS}.')
             _check_readers(part, [*backbone.out_channels])
 
 

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import mmcv
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from mmengine.fileio import get
 from mmengine.hooks import Hook
 from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
@@ -20,6 +18,7 @@ from mmengine.structures import BaseDataElement, PixelData
 from mmengine.visualization import Visualizer
 from pycocotools import mask as coco_mask
 
+from openmmlab_runs.bands import read_view
 from openmmlab_runs.data.masks import runs_of
 from openmmlab_runs.fonts import choose_fonts, in_any_script
 from openmmlab_runs.libraries import require
@@ -69,7 +68,7 @@ class PaintPredictionsHook(Hook):
             self._paint(runner, visualizer, frame, f'{path.parent.name}_{path.stem}')
 
     def _paint(self, runner: Runner, visualizer: Visualizer, sample: BaseDataElement, name: str) -> None:
-        image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
+        image = read_view(sample.img_path)
         if name in self.names:  # an image of the same name in another folder
             name = f'{name}_{len(self.names)}'
         self.names.add(name)

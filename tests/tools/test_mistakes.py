@@ -83,7 +83,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
     ('optim_wrapper.optimizer.type=AdmaW', 'type is AdmaW, which is not a registered optimizer: did you mean AdamW'),
     # What does not fit together.
     (f'{BACKBONE}.in_channels=4',
-     'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: give mean and std as many'),
+     'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: set in_channels=3, or'),
     (f'{BACKBONE}.arch=tiny', 'model.decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
     (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
     (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),

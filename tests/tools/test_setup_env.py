@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-EXTRAS = 'mmpretrain,timm,s3,onnx,lora,metric,hub,supervision'
+EXTRAS = 'mmpretrain,timm,s3,onnx,lora,metric,hub,supervision,tiff'
 # Takes the place of Python, and of pip and uv in the environment.
 PYTHON = '''#!/bin/sh
 echo "$@" >> {here}/calls

@@ -6,7 +6,7 @@ from typing import Any
 from openmmlab_runs.data.coco import Coco, read_coco, read_json, to_id
 from openmmlab_runs.data.findings import told
 from openmmlab_runs.data.folder import Folder, folders_of, peek
-from openmmlab_runs.data.objects import mask, read_sizes
+from openmmlab_runs.data.objects import mask, read_headers
 from openmmlab_runs.data.splits import Data, Split, split_in, split_of
 from openmmlab_runs.errors import UserError, explain
 
@@ -102,14 +102,13 @@ def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data)
     data.notes += told(missing, f'images of {file.name} are not there and are left out')
     is_plain = counts[best] == len(names)
     where = best if is_plain else folder.root
-    sizes = dict(zip(places, read_sizes(list(places.values())), strict=True))
-    data.channels |= {channels for _, _, channels, _ in sizes.values()}
-    data.deep += sum(is_deep for *_, is_deep in sizes.values())
+    headers = dict(zip(places, read_headers(list(places.values())), strict=True))
+    data.pixels.update(header.pixels for header in headers.values())
     coco['images'] = [dict(image) for image in coco['images'] if image['file_name'] in places]
     for image in coco['images']:
         name = image['file_name']
         if not image.get('width') or not image.get('height'):
-            image['width'], image['height'], *_ = sizes[name]
+            image['height'], image['width'], _ = headers[name]
         image['file_name'] = name if is_plain else folder.name(places[name])
     ids = {image['id'] for image in coco['images']}
     coco['annotations'] = [one for one in coco['annotations'] if one['image_id'] in ids]

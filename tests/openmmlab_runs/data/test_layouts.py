@@ -103,7 +103,7 @@ def with_lonely_files(root: Path) -> None:
     (layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: np.tri(60, 80, -53, np.uint8)), [
         'the least class_1 (0.58%): class_weight in model.decode_head.loss_decode']),
     (partial(layouts.yolo, suffix='.png', pixels=np.full((layouts.HEIGHT, layouts.WIDTH), 4000, np.uint16)), [
-        '4 images have 16 bits per channel'])])
+        'Images are loaded whole, with 1 channels of uint16'])])
 def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str], tmp_path: Path) -> None:
     _, lines = made(write, tmp_path)
     assert all(any(one in line for line in lines) for one in words)

@@ -253,7 +253,7 @@ def test_a_mean_is_for_each_channel_or_for_all(in_channels: int, preprocessor: d
     detector = nn.Module()
     detector.backbone = PyramidCPVT('nano', in_channels=in_channels, out_indices=(0,))
     detector.data_preprocessor = BaseDataPreprocessor() if preprocessor is None else ImgDataPreprocessor(**preprocessor)
-    message = rf'mean has 3 values, but backbone.in_channels is {in_channels}: give'
+    message = rf'mean has 3 values, but backbone.in_channels is {in_channels}: set'
     with pytest.raises(UserError, match=message) if is_told else nullcontext():
         check_model(nn.ModuleDict(dict(student=detector)))
     check_model(nn.Linear(1, 1))  # has no backbone

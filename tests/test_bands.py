@@ -1,0 +1,77 @@
+"""Four channels of 16 bits on their whole way: from a folder to a config, a model, predictions and pictures."""
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from mmengine.config import Config
+from PIL import Image
+
+from cpvt_mm.new_config import new_config
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.engine import test as run_test
+from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
+from tests.conftest import refusal
+from tests.openmmlab_runs.data.layouts import dataset
+from tests.tools.conftest import Run
+
+SIZE = 64, 80  # height and width
+
+
+def write(root: Path) -> None:
+    """Images with a bright square, stored channel by channel, and label maps with the square as an object."""
+    rng = np.random.default_rng(0)
+    for split in ('train', 'val'):
+        for folder in ('images', 'masks'):
+            (root / split / folder).mkdir(parents=True)
+        for index in range(2):
+            top, left = rng.integers(5, 30, 2)
+            labels = np.zeros(SIZE, np.uint8)
+            labels[top:top + 25, left:left + 40] = 1
+            values = rng.normal(1000, 50, (4, *SIZE)) + 3000. * labels
+            tifffile.imwrite(root / split / f'images/{split}{index}.tif', values.astype(np.uint16),
+                             photometric='minisblack', planarconfig='separate')
+            Image.fromarray(labels).save(root / split / f'masks/{split}{index}.png')
+
+
+def made(tmp_path: Path, task: str, **options: object) -> tuple[Config, list[str]]:
+    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', task, 'nano', iters=2, batch=2, **options)
+    overrides = {f'{split}_dataloader.{key}': value for split in ('train', 'val', 'test')
+                 for key, value in (('num_workers', 0), ('persistent_workers', False))}
+    return load_config(tmp_path / 'my.py', overrides, str(tmp_path / 'work')), lines
+
+
+@pytest.mark.parametrize('task', [pytest.param('instances', marks=pytest.mark.slow), 'semantic'])
+def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
+    write(tmp_path / 'data')
+    cfg, lines = made(tmp_path, task, masks='instances' if task == 'instances' else None)
+    assert any(line.startswith('Images are loaded whole, with 4 channels of uint16') for line in lines)
+    sample = dataset(cfg, 'val')[0]['inputs']
+    assert sample.shape == (4, *SIZE) and sample.dtype == torch.float32 and abs(sample.mean()) < 0.5
+    assert not run_tool('misc/check_dataset.py', tmp_path / 'my.py', '--out', tmp_path / 'checked')
+    channels = json.loads((tmp_path / 'checked/statistics.json').read_text())['datasets'][0]['channels']
+    np.testing.assert_allclose([one['mean'] for one in channels], cfg.mean, rtol=1e-5)
+    assert (tmp_path / 'checked/samples.png').exists()
+    train(cfg)
+    config, checkpoint = tmp_path / 'work/my.py', tmp_path / 'work/iter_2.pth'
+    assert torch.load(checkpoint, weights_only=False)['state_dict'][
+        'backbone.stages.0.patch_embed.proj.weight'].shape[1] == 4
+    image = tmp_path / 'data/val/images/val0.tif'
+    pixels = np.moveaxis(tifffile.imread(image), 0, -1)
+    found = predict([image, pixels, torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)], config, checkpoint,
+                    'cpu')
+    for one in found:
+        assert one.size == SIZE and one.plot().shape == (*SIZE, 3)
+        np.testing.assert_array_equal(one.label_map if task == 'semantic' else one.boxes,
+                                      found[0].label_map if task == 'semantic' else found[0].boxes)
+    inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
+    painted, _ = paint(inferencer, image, labels=False)
+    assert painted.shape == (*SIZE, 3) and painted.dtype == np.uint8 and painted.std() > 10
+    assert 'has shape (64, 80, 3) (height, width, channels), but' in refusal(
+        lambda: list(infer(inferencer, pixels[..., :3])))
+    tiled, = infer(inferencer, image, tile=48)
+    assert tiled.size == SIZE
+    run_test(load_config(config, work_dir=str(tmp_path / 'tested')), checkpoint, tmp_path / 'painted')
+    assert Image.open(tmp_path / 'painted/val0.png').size == (2 * SIZE[1], SIZE[0])
