@@ -316,9 +316,9 @@ def start_at_random(cfg: Config) -> None:
 
 def take_bands(model: ConfigDict, channels: int) -> None:
     """Makes a model take images of some channels that the pipeline has normalized, in place."""
-    if 'backbone' not in model:
-        raise UserError(f'the model {model.type} has no backbone of its own, so it takes colours only: convert the '
-                        'images to RGB of 8 bits, or name another model.')
+    if not (model.get('backbone') and model.get('data_preprocessor')):
+        raise UserError(f'the model {model.type} has no backbone and data_preprocessor of its own, so it takes colours '
+                        'only: convert the images to RGB of 8 bits, or name another model.')
     model.backbone.in_channels = channels
     for key in ('mean', 'std'):
         model.data_preprocessor[key] = None

@@ -9,6 +9,8 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
+from .config_walk import walk
+from .data.load_bands import bands_loader
 from .errors import UserError, first_line
 from .registry import in_scope
 
@@ -30,8 +32,14 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns `mean` and `std` of a data preprocessor (zeros and ones by default), and whether it converts BGR to RGB.
+    """Returns mean and standard deviation (zeros and ones by default), and whether images are RGB, not BGR.
+
+    They are those of the data preprocessor, or those of `Normalize` in the pipeline after `LoadBandsFromFile`.
     """
+    if loader := bands_loader(cfg.get('test_dataloader')):
+        step = next((part for _, part in walk(cfg.test_dataloader) if part.get('type') == 'Normalize'), {})
+        count = loader['channels']
+        return list(step.get('mean') or [0.] * count), list(step.get('std') or [1.] * count), True
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     # mmpretrain calls it to_rgb.
     is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))

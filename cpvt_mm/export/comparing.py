@@ -16,6 +16,7 @@ from cpvt_mm.models.padding import BatchInfo
 from cpvt_mm.version import __version__
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.data.datasets import build_unread
+from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.loading import normalization
 from openmmlab_runs.registry import in_scope
@@ -25,11 +26,12 @@ def describe(cfg: Config) -> dict[str, str]:
     """Describes the origin of an exported model and the normalization of its images.
 
     The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255; `mean` and `std` are JSON lists in the
-    order of `channels`, 'RGB' or 'BGR'.
+    order of `channels`: 'RGB', 'BGR', or 'file' for `LoadBandsFromFile`, whose pixels have any range.
     """
     mean, std, is_rgb = normalization(cfg)
+    order = 'file' if bands_loader(cfg.get('test_dataloader')) else 'RGB' if is_rgb else 'BGR'
     return dict(config=Path(cfg.filename).stem, version=f'cpvt_mm {__version__}',
-                layout='float32, (batch, channel, height, width)', channels='RGB' if is_rgb else 'BGR',
+                layout='float32, (batch, channel, height, width)', channels=order,
                 mean=json.dumps(mean), std=json.dumps(std))
 
 

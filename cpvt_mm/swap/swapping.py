@@ -15,6 +15,7 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import build_unread, classes_of, unwrap
 from openmmlab_runs.data.image_sizes import set_classes
+from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import in_scope
@@ -170,7 +171,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
     for key in path:
         holders.append(holders[-1][key])
     _remove_weights(holders)
-    if 'in_channels' not in arguments:
+    if 'in_channels' not in arguments and not bands_loader(cfg.get('train_dataloader')):  # which a pipeline normalizes
         released = find_released(checkpoint) if checkpoint else None
         _set_normalization(holders, cfg, *(released.normalization if released else IMAGENET))
     return new

@@ -84,6 +84,8 @@ def _check_channels(cfg: Config) -> None:
         raise UserError(f'data_preprocessor.{fault}: {OF_BANDS}.')
     for split in SPLITS:
         loader = bands_loader(cfg.get(f'{split}_dataloader'))
+        if loader and preprocessor.get('bgr_to_rgb'):
+            raise UserError('data_preprocessor.bgr_to_rgb is True, but LoadBandsFromFile loads no BGR: set it False.')
         if loader and loader.get('channels') != channels:
             raise UserError(f'LoadBandsFromFile of {split}_dataloader has channels={loader.get("channels")}, but '
                             f'backbone.in_channels is {channels}: make them equal.')
