@@ -82,7 +82,8 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
 @pytest.mark.parametrize('config, options, words', [
     (MASK_RCNN, {}, 'mean has 3 values, but backbone.in_channels is 4'),
     (MASK_RCNN, dict(mean=[0.] * 4, std=[1.] * 4), 'mean has 4 values, but mmdet takes one or three'),
-    (MASK_RCNN, dict(mean=None, std=None), 'bgr_to_rgb is True, which is for three channels, but backbone.in_channels is 4'),
+    (MASK_RCNN, dict(mean=None, std=None),
+     'bgr_to_rgb is True, which is for three channels, but backbone.in_channels is 4'),
     (UPERNET, {}, 'mean has 3 values, but backbone.in_channels is 4')])
 def test_the_advice_for_images_with_alpha_works(config: Path, options: dict[str, Any], words: str, data: Path) -> None:
     for path in (data / 'images').rglob('*.*'):

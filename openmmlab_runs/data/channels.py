@@ -14,6 +14,7 @@ from openmmlab_runs.errors import UserError
 from .splits import Data
 
 MEASURED = 200  # images, evenly taken from those for training
+MOST = 128  # channels, of OpenCV 5
 READ_AS_8_BITS = (1, 3, 4)  # channels of images of 16 bits that mmcv's loader reads
 
 
@@ -80,7 +81,7 @@ def measure_bands(data: Data) -> Bands | None:
     colours, perhaps with alpha), or all but the lower 8 of 16 bits where channels differ between images.
 
     Raises:
-        UserError: If channels differ, and mmcv cannot read the images.
+        UserError: If channels differ, and mmcv cannot read the images, or there are more than OpenCV takes.
     """
     special = [one for one in data.pixels if not one.is_plain]
     channels = sorted({one.channels for one in data.pixels})
@@ -91,6 +92,9 @@ def measure_bands(data: Data) -> Bands | None:
             return None
         raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels, but a model takes one '
                         'number of them: convert the images, or move the others away.')
+    if channels[0] > MOST:
+        raise UserError(f'images of {data.root} have {channels[0]} channels, but OpenCV, which scales them, takes at '
+                        f'most {MOST}: choose some, or make fewer of them, such as by a principal component analysis.')
     split = data.splits['train']
     paths = [split.images / image['file_name'] for image in split.coco['images']]
     chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
