@@ -7,6 +7,7 @@ the shortest one.
 """
 import logging
 import math
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -182,8 +183,8 @@ def _of_tiff(file: BinaryIO, name: str | Path) -> np.ndarray:
                         'without compression.') from error
     values = values[..., None] if axis is None else np.moveaxis(values, axis, -1)
     declared = series.keyframe.tags.get(NODATA)
-    if declared is not None:
-        is_empty = values == float(str(declared.value).strip('\0 '))
+    with suppress(ValueError):  # a text that is no number
+        is_empty = values == float(str(declared.value).strip('\0 ')) if declared else np.False_
         if is_empty.any():
             values = np.where(is_empty, np.float32(np.nan), values.astype(np.float32))
     return np.ascontiguousarray(values)

@@ -1,4 +1,5 @@
 """Measures the values of each channel of images, for their normalization."""
+import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,11 +53,12 @@ class Moments(NamedTuple):
 
 def moments_of(image: np.ndarray) -> Moments:
     """Measures an image, `(H, W, C)`; values that are not finite are none."""
-    values = image.reshape(-1, image.shape[2]).astype(np.float64)
-    is_value = np.isfinite(values)
-    known = np.where(is_value, values, 0)
-    return Moments(len(values), is_value.sum(axis=0), known.sum(axis=0), (known**2).sum(axis=0),
-                   np.where(is_value, values, np.inf).min(axis=0), np.where(is_value, values, -np.inf).max(axis=0))
+    return Moments(math.prod(image.shape[:2]), *np.transpose([_sums(channel) for channel in np.moveaxis(image, -1, 0)]))
+
+
+def _sums(channel: np.ndarray) -> tuple[float, ...]:
+    values = channel[np.isfinite(channel)].astype(np.float64)
+    return len(values), values.sum(), (values**2).sum(), values.min(initial=np.inf), values.max(initial=-np.inf)
 
 
 def joined(parts: Iterable[Moments]) -> Moments:
@@ -106,7 +108,8 @@ def measure_bands(data: Data) -> Bands | None:
     if len(types) > 1:
         notes.append('The types differ between images: make sure that their values have one scale.')
     if found.empty:
-        notes.append(f'{found.empty:.1%} of the pixels have no value (NaN, infinite or nodata), and get the mean.')
+        notes.append(f'{100 * found.empty:.2g} % of the pixels have no value (NaN, infinite or nodata): they get the '
+                     'mean.')
     return Bands(channels[0], found.mean, found.std, found.empty > 0, tuple(notes))
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
-from PIL import Image
 
+from openmmlab_runs.bands import read_header
 from openmmlab_runs.config_walk import dicts, walk
 from openmmlab_runs.errors import UserError, first_line, missing_file, show
-from openmmlab_runs.images import size_as_loaded
 from openmmlab_runs.registry import in_scope
 
 from .coco import WRITE_ANEW, read_coco
@@ -114,8 +113,8 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
             continue
         first: dict[tuple[int, int], str] = {}  # of each size
         for sample in samples:
-            with suppress(OSError), Image.open(sample.image) as image:  # in a store, or damaged: other checks tell
-                first.setdefault(size_as_loaded(image), sample.image)
+            with suppress(UserError):  # in a store, or damaged: other checks tell
+                first.setdefault(read_header(sample.image)[:2], sample.image)
             if len(first) > 1:
                 yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
                               f'several sizes ({" and ".join(first.values())}), which mmseg does not batch')

@@ -97,10 +97,10 @@ def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Chec
         return
     checked.moments = moments_of(image)
     if empty := checked.moments.empty:
-        is_filled = bands.get('fill') is not None
+        kind, advice = (Kind.NO_VALUE, ': set fill=mean of LoadBandsFromFile') if bands.get('fill') is None else (
+            Kind.FILLED, '')
         checked.findings.append(Finding(
-            Kind.FILLED if is_filled else Kind.NO_VALUE, path, f'has no value (NaN, infinite or nodata) at {empty:.1%} '
-            f'of its pixels{"" if is_filled else ": set fill=mean of LoadBandsFromFile"}'))
+            kind, path, f'has no value (NaN, infinite or nodata) at {100 * empty:.2g} % of its pixels{advice}'))
 
 
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked) -> None:

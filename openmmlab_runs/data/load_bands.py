@@ -54,11 +54,10 @@ class LoadBandsFromFile(BaseTransform):
                             f'the config has channels={self.channels}: correct one of them.')
         image = image.astype(np.float32)
         is_empty = ~np.isfinite(image)
-        if is_empty.any():
+        if share := is_empty.any(axis=2).mean():
             if self.fill is None:
-                raise UserError(f'image {name} has no value (NaN, infinite or nodata) at '
-                                f'{is_empty.any(axis=2).mean():.1%} of its pixels: set fill=mean of LoadBandsFromFile '
-                                'in the config.')
+                raise UserError(f'image {name} has no value (NaN, infinite or nodata) at {100 * share:.2g} % of its '
+                                'pixels: set fill=mean of LoadBandsFromFile in the config.')
             image = np.where(is_empty, self.fill, image)
         return image
 

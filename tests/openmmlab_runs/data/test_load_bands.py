@@ -38,7 +38,7 @@ def test_pixels_without_a_value_are_refused_or_filled(empty: float, tmp_path: Pa
     values = np.ones((10, 10, 3), np.float32)
     values[0, 0, 1] = empty
     path = write(tmp_path / 'a.tif', values)
-    assert 'has no value (NaN, infinite or nodata) at 1.0% of its pixels: set fill=' in refusal(load, path, channels=3)
+    assert 'has no value (NaN, infinite or nodata) at 1 % of its pixels: set fill=' in refusal(load, path, channels=3)
     values[0, 0, 1] = 6
     np.testing.assert_array_equal(load(path, channels=3, fill=[5, 6, 7]), values)
     for fill, kind in ((None, Kind.NO_VALUE), ([5, 6, 7], Kind.FILLED)):
