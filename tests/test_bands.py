@@ -12,10 +12,13 @@ from PIL import Image
 
 from cpvt_mm.new_config import new_config
 from openmmlab_runs.data.checking import try_split
+from openmmlab_runs.data.config_datasets import plan_checks
+from openmmlab_runs.data.file_checks import check_files
+from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as run_test
 from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
-from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 from tests.openmmlab_runs.data.layouts import dataset
 from tests.tools.conftest import Run
 
@@ -114,3 +117,28 @@ def test_a_loader_that_does_not_fit_is_refused(option: str, value: object, words
     write(tmp_path / 'data')
     made(tmp_path, 'semantic')
     assert words in refusal(load_config, tmp_path / 'my.py', {option: value})
+
+
+@pytest.mark.parametrize('channels, options, words', [
+    (5, {}, 'have 4 or 5 channels, but a model takes one number of them'),
+    (200, {}, 'have 200 channels, but OpenCV'),
+    (4, dict(base=str(ROOT / 'demo/nuclei'), arch=None), 'have 4 channels that are no colours of 8 bits, but')])
+def test_images_that_no_model_takes_are_refused(channels: int, options: dict[str, Any], words: str, tmp_path: Path
+                                                ) -> None:
+    write(tmp_path / 'data')
+    paths = [*(tmp_path / 'data').rglob('*.tif')]
+    for path in paths if channels == 200 else paths[:1]:
+        tifffile.imwrite(path, np.ones((channels, *SIZE), np.uint16), photometric='minisblack', planarconfig='separate')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', 'instances', masks='instances', **{
+        'arch': 'nano', **options})
+
+
+def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
+    write(tmp_path / 'data')
+    cfg, _ = made(tmp_path, 'semantic')
+    folder = tmp_path / 'data/train/images'
+    for name, values in (('train1', np.ones((4, *SIZE), np.float32)), ('train0', np.ones((3, *SIZE), np.uint16))):
+        tifffile.imwrite(folder / f'{name}.tif', values, photometric='minisblack', planarconfig='separate')
+    plan = plan_checks(cfg, ['train'])[0]
+    found = {(one.kind, Path(one.file).stem) for checked in check_files(cfg, plan) for one in checked.findings}
+    assert found == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}

@@ -16,7 +16,7 @@ from .splits import Data
 
 MEASURED = 200  # images, evenly taken from those for training
 MOST = 128  # channels, of OpenCV 5
-READ_AS_8_BITS = (1, 3, 4)  # channels of images of 16 bits that mmcv's loader reads
+READ_AS_8_BITS = (1, 3)  # channels of images of 16 bits that mmcv's loader reads
 
 
 class Moments(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from openmmlab_runs.bands import Header, Pixels, decode_bands, decode_view, header_of, read_bands, read_view, to_view
-from openmmlab_runs.images import read_image
+from openmmlab_runs.images import EXIF_ORIENTATION, read_image
 from tests.conftest import refusal
 
 TYPES = ('uint8', 'uint16', 'float32')
@@ -69,6 +69,15 @@ def test_png_is_read_red_first(dtype: str, channels: int) -> None:
     expected = pixels(channels=channels, dtype=dtype)
     bgr = expected[..., [2, 1, 0, 3][:channels]] if channels > 1 else expected
     check(cv2.imencode('.png', bgr)[1].tobytes(), expected)
+
+
+@pytest.mark.parametrize('turn', range(1, 9))
+def test_png_of_16_bits_is_turned_as_mmcv_turns_it(turn: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = turn
+    path = tmp_path / 'a.png'
+    Image.fromarray(pixels()[..., 0]).save(path, exif=exif)
+    check(path.read_bytes(), cv2.imread(str(path), cv2.IMREAD_ANYDEPTH)[..., None])
 
 
 @pytest.mark.parametrize('mode', ['1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'CMYK'])
