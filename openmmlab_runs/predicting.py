@@ -11,6 +11,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
+from mmengine.logging import print_log
 from PIL import Image
 
 from openmmlab_runs.registry import TRANSFORMS, in_scope
@@ -26,6 +27,7 @@ from .errors import UserError, explain
 from .images import MAX_PIXELS, check_pixels, check_regular, read_image, size_as_loaded
 from .prediction import SCORE_THR, Prediction, ScoreThr
 from .sources import Picture, Source, images_of, never_ends
+from .thresholds import find_thresholds
 from .tiles import Tiling, join, make_tiling
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
@@ -76,7 +78,8 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
     """Builds the inferencer of a config's library, without a progress bar; `cfg` from `load_config` is changed in
-    place. Classes are named as in the checkpoint, or else as in the config's test dataset.
+    place. Classes are named as in the checkpoint, or else as in the config's test dataset. The best scores of a test of
+    the checkpoint, in `thresholds.json` beside it or in the work dir, become its attribute `score_thr`, which is told.
 
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
@@ -109,6 +112,12 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     inferencer.bands_loader = loader
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
+    inferencer.score_thr = SCORE_THR
+    if measured := find_thresholds((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model):
+        file, scores = measured
+        known = trained_classes(dict(meta=dict(dataset_meta=inferencer.model.dataset_meta)))
+        inferencer.score_thr = {name: score for name, score in scores.items() if name in known}
+        print_log(f'Boxes are painted from the best score of their class in {file}, unless you give others.', 'current')
     return inferencer
 
 
@@ -191,7 +200,8 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized]) -> list[Prediction
             found = inferencer(inputs, batch_size=len(inputs))['predictions']
         found = found if isinstance(found, list) else [found]  # mmseg returns a single image without a list
         return [replace(_to_prediction(result, one.size, classes), name=one.name, image=one.image,
-                        palette=meta.get('palette')) for result, one in zip(found, batch, strict=True)]
+                        palette=meta.get('palette'), score_thr=inferencer.score_thr)
+                for result, one in zip(found, batch, strict=True)]
     except UserError:
         raise
     except Exception as error:  # models can raise any error, such as for a line of one pixel
@@ -223,7 +233,7 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
         found['labels'], np.int64), np.array(found['scores'], np.float32), found.get('masks'))
 
 
-def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score_thr: ScoreThr = SCORE_THR,
+def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score_thr: ScoreThr | None = None,
           max_pixels: int = MAX_PIXELS, tiling: Tiling | None = None,
           tell: Callable[[int, int], object] = lambda done, count: None) -> tuple[np.ndarray, Prediction]:
     """Paints the prediction on an image; returns `(H, W, 3)`, RGB, uint8, and the whole prediction.
@@ -232,7 +242,8 @@ def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score
         inferencer: See `build_inferencer`.
         image: The path, or pixels as in `predict`.
         labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-        score_thr: Only boxes and masks with a score above it are painted; see `Prediction.above`. Defaults to 0.3.
+        score_thr: Only boxes and masks with a score above it are painted; see `Prediction.above`. Defaults to
+            None: that of `build_inferencer`.
         max_pixels: A file with more is a UserError, unless there is a tiling. Defaults to 16 million.
         tiling: How to predict images that are larger than a tile. Defaults to None: as a whole.
         tell: Is called with the number of tiles that are predicted, and of all. Defaults to nothing.

@@ -35,6 +35,8 @@ class Prediction:
         name: The name of the image; `clip.mp4_000001` for a frame.
         image: The path of the image, or its pixels, `(H, W, 3)`, RGB, uint8, or `(H, W, C)` of more channels or bits.
         palette: The RGB colour of each class, if the dataset has one.
+        score_thr: The scores that boxes must exceed to be painted: a score, or a dict by the names of classes, as in
+            `above`. `predict` sets the best ones of a test of the checkpoint, if it finds them. Defaults to 0.3.
     """
     size: tuple[int, int]
     classes: tuple[str, ...]
@@ -46,20 +48,22 @@ class Prediction:
     name: str = 'image'
     image: Picture | None = field(default=None, repr=False)
     palette: Any = field(default=None, repr=False)
+    score_thr: ScoreThr = SCORE_THR
 
-    def above(self, score_thr: ScoreThr = SCORE_THR) -> 'Prediction':
+    def above(self, score_thr: ScoreThr | None = None) -> 'Prediction':
         """Returns the prediction with only those boxes, and their masks, whose score is above a threshold.
 
         Args:
             score_thr: A score, or a dict with scores by the names of classes, in which a class that is not named has
-                0.3. Defaults to 0.3. A label map has no scores, and stays.
+                0.3. Defaults to None: that of the prediction. A label map has no scores, and stays.
 
         Raises:
             UserError: If the model has no class of a name.
         """
         if self.boxes is None or self.labels is None or self.scores is None:
             return self
-        return self.take(np.flatnonzero(self.scores > least_scores(score_thr, self.classes)[self.labels]))
+        least = least_scores(self.score_thr if score_thr is None else score_thr, self.classes)
+        return self.take(np.flatnonzero(self.scores > least[self.labels]))
 
     def take(self, indices: np.ndarray) -> 'Prediction':
         """Returns the prediction of a detector with only some of its boxes, by their indices."""
@@ -67,11 +71,12 @@ class Prediction:
         return replace(self, boxes=self.boxes[indices], labels=self.labels[indices], scores=self.scores[indices],
                        masks=None if self.masks is None else [self.masks[i] for i in indices])
 
-    def plot(self, score_thr: ScoreThr = SCORE_THR, labels: bool = True) -> np.ndarray:
+    def plot(self, score_thr: ScoreThr | None = None, labels: bool = True) -> np.ndarray:
         """Paints the prediction on its image, which is read again if it is a file; see `openmmlab_runs.bands.to_view`.
 
         Args:
-            score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to 0.3.
+            score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to None: that
+                of the prediction.
             labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
 
         Returns:
@@ -88,7 +93,7 @@ class Prediction:
                  for label, score in zip(shown.labels, shown.scores, strict=True)]
         return paint_boxes(image, shown.boxes, shown.labels, texts, shown.masks, self.palette)
 
-    def save(self, path: str | Path, score_thr: ScoreThr = SCORE_THR, labels: bool = True) -> None:
+    def save(self, path: str | Path, score_thr: ScoreThr | None = None, labels: bool = True) -> None:
         """Writes what `plot` paints, as JPEG if the path ends in .jpg, or as PNG if it ends in .png.
 
         Raises:

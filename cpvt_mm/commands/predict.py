@@ -11,6 +11,7 @@ microscope images.
 import argparse
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--urls', action='store_true', help='fetch the image if it is an address')
     parser.add_argument('--score-thr', type=score_of, action='append', metavar='[CLASS=]SCORE',
                         help='paint only boxes and masks with a score above this; may be given once for each class; '
-                        f'detectors only (default: {SCORE_THR})')
+                        'detectors only (default: the best scores of a test of the checkpoint, in thresholds.json '
+                        f'beside it or in the work dir, or else {SCORE_THR})')
     parser.add_argument('--max-pixels', type=int, default=MAX_PIXELS, metavar='NUMBER',
                         help='leave out images with more pixels, which take much memory and time (default: '
                              '%(default)s)')
@@ -70,12 +72,14 @@ def score_of(text: str) -> tuple[str, float]:
     return name, float(score)
 
 
-def to_score_thr(given: list[tuple[str, float]], classes: tuple[str, ...]) -> ScoreThr:
+def to_score_thr(given: list[tuple[str, float]], classes: tuple[str, ...], default: ScoreThr) -> ScoreThr:
     """Returns scores of classes, which the model must have; the others have the score without a class, or the default.
     """
     scores = dict(given)
-    others = scores.pop('', SCORE_THR)
-    score_thr = {**dict.fromkeys(classes, others), **scores} if scores else others
+    others = scores.pop('', default)
+    if not scores:
+        return others
+    score_thr = {**(others if isinstance(others, Mapping) else dict.fromkeys(classes, others)), **scores}
     least_scores(score_thr, classes)
     return score_thr
 
@@ -101,7 +105,8 @@ def main() -> None:
     if args.score_thr and cfg.default_scope == 'mmseg':
         raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
-    score_thr = to_score_thr(args.score_thr or [], tuple(inferencer.model.dataset_meta['classes']))
+    score_thr = to_score_thr(args.score_thr or [], tuple(inferencer.model.dataset_meta['classes']),
+                             inferencer.score_thr)
     names = Counter[str]()
     failed: dict[str, str] = {}
     found: dict[str, Prediction] = {}

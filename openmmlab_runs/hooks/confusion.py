@@ -39,7 +39,7 @@ class Confusion:
             if hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
                 counts = match_pixels(sample, len(self.classes), self.ignored)
             elif hasattr(getattr(sample, 'pred_instances', None), 'bboxes'):
-                annotated = self._boxes().get(sample.img_path)
+                annotated = self.boxes().get(sample.img_path)
                 if annotated is None:
                     continue
                 self.of_boxes = True
@@ -48,7 +48,7 @@ class Confusion:
                 continue
             self.counts[sample.img_path] = counts.to_sparse()
 
-    def _boxes(self) -> dict[str, list[dict[str, Any]]]:
+    def boxes(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the annotated boxes by image, in its own pixels (those of a sample may be resized)."""
         if self.annotated is None:
             length = len(self.dataset) if hasattr(self.dataset, 'get_data_info') else 0

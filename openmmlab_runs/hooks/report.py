@@ -13,18 +13,22 @@ from matplotlib.figure import Figure
 from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
+from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 from rich.cells import cell_len
 
 from openmmlab_runs.checkpoints.comparing import inner
+from openmmlab_runs.curves import Curve
 from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
 from openmmlab_runs.errors import show
 from openmmlab_runs.files import near, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable, shell
+from openmmlab_runs.thresholds import write_thresholds
 
 from .checkpoint import best_checkpoints
 from .confusion import IOU, SCORE, Confusion
+from .score_curves import ScoreCurves, draw_curves
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
@@ -42,12 +46,16 @@ class ReportHook(Hook):
     - `curve.png`: the loss and the metrics by iteration.
     - `confusion.png`: which classes the last validation, or a test, took for which, for detectors and segmentors.
     - `validations.json`: the metrics by iteration, also of those before a resume.
+
+    A test of a detector also writes `curves.png`, precision, recall and F1 by score, and `thresholds.json`, the best
+    scores, which predictions with the checkpoint find in its work dir.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
 
     def __init__(self) -> None:
         self.confusion: Confusion | None = None
+        self.curves: ScoreCurves | None = None  # in a test
         self.validations: dict[int, Metrics] | None = None  # None unless there is a training
         self.classes = ''  # the text on metrics by class
 
@@ -63,12 +71,16 @@ class ReportHook(Hook):
 
     def before_test(self, runner: Runner) -> None:
         self.confusion = Confusion(runner.test_loop)
+        self.curves = ScoreCurves(self.confusion)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.confusion:
             self.confusion.add(outputs or ())
 
-    after_test_iter = after_val_iter
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if self.confusion and self.curves:
+            self.confusion.add(outputs or ())
+            self.curves.add(outputs or ())
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         if self.validations is None:
@@ -85,8 +97,17 @@ class ReportHook(Hook):
             (name, *(self.validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        found = self._by_class(runner.log_dir, metrics or {}, 'test')
+        curves = self.curves.total() if self.curves else None
+        found = self._by_class(runner.log_dir, metrics or {}, 'test', curves)
         show(f'{table(found.items())}\n{self.classes}')
+        if curves and self.confusion:
+            folder, classes = Path(runner.log_dir), self.confusion.classes
+            draw_curves(curves, classes, folder / 'curves.png')
+            text = f'{near(folder / "curves.png")} shows precision, recall and F1 by score'
+            if not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
+                file = write_thresholds(folder, inner(runner.model), classes, curves)
+                text += f'; cpvt_mm predict takes the best scores from {near(file)}, if it is in the work dir'
+            show(f'{text}.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
@@ -98,7 +119,8 @@ class ReportHook(Hook):
             rows += [(f'{"best" if best else "last"} checkpoint', checkpoint), *prediction(runner, checkpoint)]
         show(f'{self.classes}\n{table(rows)}')
 
-    def _by_class(self, folder: str, metrics: Mapping[str, Any], title: str) -> dict[str, float]:
+    def _by_class(self, folder: str, metrics: Mapping[str, Any], title: str,
+                  curves: Sequence[Curve | None] | None = None) -> dict[str, float]:
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
         found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
         total = self.confusion.total() if self.confusion else None
@@ -109,6 +131,9 @@ class ReportHook(Hook):
         of_class = {key.rpartition('/')[2].removesuffix('_precision'): key for key in found}
         if {*names} <= of_class.keys():
             columns['AP'] = [found.pop(of_class[name]) for name in names]
+        if curves:
+            best = [(curve.best() if curve else None) or (math.nan, math.nan) for curve in curves]
+            columns['above score'], columns['best F1'] = map(list, zip(*best, strict=True))
         path = Path(folder, 'confusion.png')
         if is_main_process():
             self.confusion.draw(total, path, title)

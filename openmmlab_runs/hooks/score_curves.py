@@ -1,0 +1,78 @@
+"""Collects the boxes of a test, and draws how well they are found by the least score that counts."""
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from mmengine.dist import all_gather_object, is_main_process
+
+from openmmlab_runs.curves import RECALLS, Curve, curves_of
+from openmmlab_runs.files import write_figure
+from openmmlab_runs.texts import label
+
+from .confusion import IOU, Confusion
+
+THRESHOLDS = np.linspace(0, 1, 201)
+MAX_COLOURS = 10  # as many classes, those with most objects, have a colour and a name
+
+
+class ScoreCurves:
+    """Collects the predicted boxes of a test with all scores, for the images and classes of its confusion matrix."""
+
+    def __init__(self, confusion: Confusion) -> None:
+        self.confusion = confusion
+        self.found: dict[str, tuple[np.ndarray, ...]] = {}  # boxes, labels and scores by image
+
+    def add(self, samples: Sequence[Any]) -> None:
+        for sample in samples:
+            if self.confusion.of_boxes and getattr(sample, 'img_path', None) in self.confusion.boxes():
+                boxes = sample.pred_instances
+                self.found[sample.img_path] = tuple(
+                    part.float().cpu().numpy() for part in (boxes.bboxes, boxes.labels, boxes.scores))
+
+    def total(self) -> list[Curve | None] | None:
+        """Returns the curve of each class, of the boxes of all processes, in the main process; None without boxes."""
+        found = {path: boxes for part in all_gather_object(self.found) for path, boxes in part.items()}
+        if not found or not is_main_process():
+            return None
+        annotated = [dict(_entry(path, one['bbox'], one['bbox_label']), iscrowd=int(one.get('ignore_flag', 0)))
+                     for path in found for one in self.confusion.boxes()[path]]
+        predicted = [dict(_entry(path, box, label), score=score) for path, (boxes, labels, scores) in found.items()
+                     for box, label, score in zip(boxes.tolist(), labels.astype(int).tolist(), scores.tolist(),
+                                                  strict=True)]
+        return curves_of(annotated, predicted, len(self.confusion.classes), IOU)
+
+
+def _entry(path: str, box: Sequence[float], label: int) -> dict[str, Any]:
+    left, top, right, bottom = box
+    return dict(image_id=path, category_id=label, bbox=[left, top, right - left, bottom - top])
+
+
+def draw_curves(curves: Sequence[Curve | None], classes: Sequence[str], path: Path) -> None:
+    """Draws precision by recall, and F1 by score, of each class and their mean; a dot is at the best score."""
+    known = sorted(((curve, name) for curve, name in zip(curves, classes, strict=True) if curve),
+                   key=lambda pair: -pair[0].objects)
+    figure = Figure((13, 4.5), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    left.set(title=f'precision by recall, at IoU {IOU}', xlabel='recall', ylabel='precision')
+    right.set(title='F1 by score', xlabel='score that boxes exceed', ylabel='F1')
+    for axes in (left, right):
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    for index, (curve, name) in enumerate(known):
+        is_named, best = index < MAX_COLOURS, curve.best()
+        look = dict(color=f'C{index}', zorder=2) if is_named else dict(color='0.75', linewidth=0.6, zorder=1)
+        left.plot(RECALLS, curve.precision_from(), **look)
+        text = f'{label(name)} ({curve.objects}), AP {curve.precision_from().mean():.2f}' if is_named else None
+        right.plot(THRESHOLDS, curve.f1_above(THRESHOLDS), label=text, **look)
+        if best and is_named:
+            right.plot(*best, 'o', color=f'C{index}')
+    if len(known) > 1:
+        mean = dict(color='black', linewidth=2.5, zorder=3)
+        left.plot(RECALLS, np.mean([curve.precision_from() for curve, _ in known], axis=0), **mean)
+        right.plot(THRESHOLDS, np.mean([curve.f1_above(THRESHOLDS) for curve, _ in known], axis=0),
+                   label=f'mean of {len(known)} classes', **mean)
+    without = len(classes) - len(known)
+    title = f'{without} classes have no objects' if without else None
+    right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8, title=title)
+    write_figure(path, figure)
