@@ -3,14 +3,17 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from mmengine.config import Config, ConfigDict
 
+from cpvt_mm.hook_options import hook_options
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
+from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.config_text import assignments, comment, to_source
 from openmmlab_runs.data.channels import Bands, is_readable, measure_bands
@@ -19,6 +22,7 @@ from openmmlab_runs.data.converted import is_written, write_annotations, written
 from openmmlab_runs.data.image_sizes import LIMITS, Fit, describe_data, fit_images, fit_model
 from openmmlab_runs.data.own_data import Options, find_data
 from openmmlab_runs.data.splits import Data
+from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 
@@ -94,7 +98,7 @@ param_scheduler = [
 ]
 default_hooks = dict(
     logger=dict(interval={log_interval}, log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=val_interval, max_keep_ckpts=2, save_best={metric!r}))
+    checkpoint=dict(by_epoch=False, interval=val_interval, max_keep_ckpts=2, save_best={metric!r}){hooks})
 log_processor = dict(by_epoch=False)
 load_from = {load_from}  # a checkpoint of a whole model to start from
 '''
@@ -117,11 +121,12 @@ WARM_UP = 2  # with one iteration, the rate would never leave its start
 
 
 def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
-                changes: dict, load_from: str | None, drop_empty: bool, bands: Bands | None) -> str:
+                changes: dict, load_from: str | None, drop_empty: bool, bands: Bands | None, hooks: str,
+                validations: int) -> str:
     """Returns the text of a config that begins with `lines` and inherits from `base`; see `new_config`.
 
     `annotations` is the folder of those that are written, `changes` what differs from the base, `bands` those of images
-    that mmcv's loader does not read whole.
+    that mmcv's loader does not read whole, `hooks` the source of more hooks.
     """
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
@@ -142,8 +147,8 @@ def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, it
         evaluation=_evaluation('val', data, annotations, task),
         test=_evaluation('test', data, annotations, task) if 'test' in data.splits else TEST_AS_VAL,
         model=assignments(changes), warm_up=warm_up, end='max_iters' if iters > warm_up else warm_up + 1,
-        interval=max(min(iters, 100), iters // 4), log_interval=max(1, min(50, iters // 20)), metric=METRICS[task],
-        load_from=to_source(load_from))
+        interval=max(min(iters, 100), iters // validations), log_interval=max(1, min(50, iters // 20)),
+        metric=METRICS[task], hooks=hooks, load_from=to_source(load_from))
 
 
 def _loader(bands: Bands | None) -> str:
@@ -220,10 +225,11 @@ Swap = Callable[[Config], Config]
 
 
 def new_config(source: str | Path, out: str | Path, task: str | None = None, arch: str | None = None,
-               scale: tuple[int, int] | None = None, iters: int | None = None, batch: int | None = None,
-               val: str = '0.2', seed: int = 0, base: str | None = None, swap: Swap | None = None,
-               masks: str | None = None, colours: str | Path | None = None, drop_empty: bool = False,
-               random_weights: bool = False) -> list[str]:
+               scale: tuple[int, int] | None = None, iters: int | None = None,
+               batch: int | Literal['auto'] | None = None, val: str = '0.2', seed: int = 0, base: str | None = None,
+               swap: Swap | None = None, masks: str | None = None, colours: str | Path | None = None,
+               drop_empty: bool = False, random_weights: bool = False, early_stop: int | None = None,
+               ema: bool = False) -> list[str]:
     """Writes a config that trains on the data of a folder; returns sentences that describe the data.
 
     Annotations that mmdet and mmseg cannot read, and splits drawn here, are written to `<out>_annotations`.
@@ -235,7 +241,8 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         arch: One of `ARCHS`. Defaults to None: 'pvtv2-b0', or the backbone of `base`.
         scale: Width and height of images in training. Defaults to None: measured.
         iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
-        batch: Batch size. Defaults to None: 4 for nano and pvtv2-b0, else 8.
+        batch: Batch size; 'auto' measures the largest that fits on this machine's GPU, if there is one (see
+            `openmmlab_runs.batch_size`). Defaults to None: 4 for nano and pvtv2-b0, else 8.
         val: See `find_data`. Defaults to '0.2'.
         seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
@@ -246,12 +253,18 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
         random_weights: Whether the backbone starts at random. Defaults to False: from ImageNet weights, if there are
             any for `arch`.
+        early_stop: After how many validations in a row without a better result training ends; there are up to 20, not
+            4. Defaults to None: after the last iteration.
+        ema: Whether validations and checkpoints have weights averaged over about the last twentieth of the iterations.
+            Defaults to False.
 
     Raises:
         UserError: If the data or the model is not for the task, a number is not positive, a file exists already, or
             weights cannot be had.
     """
-    for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1)):
+    is_measured, batch = batch == 'auto', None if batch == 'auto' else batch
+    for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1),
+                                  ('early_stop', early_stop, 1)):
         if number is not None and number < least:
             raise UserError(f'{option} is {number}, but must be at least {least}.')
     out = Path(out)
@@ -294,10 +307,18 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     fit_model(new.model, data, fit)
     lines = [*describe_data(data, fit, bands), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
-    text = config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations,
-                       changes, load_from, drop_empty, bands)
+    hooks = hook_options(new, METRICS[task], early_stop, ema)
+
+    def text(batch: int) -> str:
+        return config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations, changes, load_from,
+                           drop_empty, bands, hooks, 20 if early_stop else 4)
+
     write_annotations(annotations, data)
-    write_text(out, text)
+    write_text(out, text(batch))
+    if is_measured:
+        batch, sentence = choose_batch(load_config(out), batch)
+        lines.append(sentence)
+        write_text(out, text(batch))
     return lines
 
 

@@ -4,6 +4,7 @@ import os.path
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,6 +13,7 @@ from mmengine.fileio import dump, load
 
 from openmmlab_runs.data.coco import FIELDS, Coco, Entry, read_coco, to_id
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS
 
@@ -141,7 +143,12 @@ class FastCocoMetric(CocoMetric):
         for one in content.get('annotations', []) if is_true else content:
             one['image_id'] = self.image_ids[one['image_id']]
             one['category_id'] = self.category_ids.get(one['category_id'], one['category_id'])
-        dump(content, f'{outfile_prefix}{os.path.basename(file).removeprefix("results")}')
+        path = f'{outfile_prefix}{os.path.basename(file).removeprefix("results")}'
+        if '://' in path:
+            dump(content, path)
+        else:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_text(Path(path), json.dumps(content))
 
 
 @METRICS.register_module()

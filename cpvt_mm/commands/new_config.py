@@ -4,6 +4,7 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 """
 import argparse
 from pathlib import Path
+from typing import Literal
 
 from cpvt_mm.new_config import ARCHS, BASES, new_config
 from openmmlab_runs.cli import command_parser
@@ -14,6 +15,10 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import shell
+
+
+def batch_of(text: str) -> int | Literal['auto']:
+    return 'auto' if text == 'auto' else int(text)
 
 
 def parse_args() -> argparse.Namespace:
@@ -27,7 +32,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
-    parser.add_argument('--batch', type=int, help='batch size (default: 4 for a CPU, else 8)')
+    parser.add_argument('--batch', type=batch_of, metavar='NUMBER', help="batch size; 'auto' measures the largest that "
+                        'fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
+    parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='end training after so many validations in a '
+                        'row without a better result')
+    parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')
     parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
                         'take if there is no split for it (default: 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
@@ -47,7 +56,7 @@ def main() -> None:
     scale = tuple(args.scale) if args.scale else None
     say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
                     args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
-                    random_weights=args.random_weights))
+                    random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema))
     cfg = load_config(args.out)
     plans = plan_checks(cfg)
     found = {finding.kind: finding for plan in plans for finding in plan.findings}

@@ -8,7 +8,11 @@ def main() -> None:
     parser = run_parser(__doc__)
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--show-dir', help='folder for images painted with ground truth and prediction')
+    parser.add_argument('--out', help='new folder for the predictions: predictions.bbox.json and predictions.segm.json '
+                        'as COCO has results, or a label map of each image')
+    parser.add_argument('--tta', action='store_true', help="merge the predictions of six views of each image, by flips "
+                        "and sizes, or of the config's tta_pipeline; of detectors only boxes, without masks")
     args = parse_run_arguments(parser)
     from openmmlab_runs.engine import load_config, test
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
-    test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose)
+    test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose, tta=args.tta, out=args.out)

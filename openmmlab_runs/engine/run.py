@@ -24,11 +24,13 @@ from openmmlab_runs.registry import in_scope
 
 from .checks import check_classes, trained_classes
 from .console import ReadableRunner, readable_console
+from .kept_predictions import KeepPredictionsHook
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
 from .resuming import how_to_continue, prepare_to_resume
 from .run_config import secrets_of
+from .views import MergeViewsHook
 from .workers import lost_workers
 
 # Number of secrets that are named.
@@ -86,7 +88,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 
 @in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
-         hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
+         hooks: Sequence[Hook] = (), verbose: bool = False, tta: bool = False, out: str | Path | None = None
+         ) -> dict[str, Any]:
     """Evaluates a checkpoint, and returns the metrics by name; logs and results are in `cfg.work_dir/test/<time>`.
 
     Args:
@@ -95,20 +98,28 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
         hooks: Additional hooks. Defaults to none.
         verbose: Whether all that mmengine logs is printed. Defaults to False.
+        tta: Whether predictions of several views of each image are merged; see `MergeViewsHook`. Defaults to False.
+        out: New or empty folder for the predictions; see `KeepPredictionsHook`. Defaults to None: they are not kept.
 
     Raises:
         UserError: If the config, the checkpoint, its classes or a full disk do not allow the run.
     """
-    if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
+    if (show_dir or out) and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
-        raise UserError(f'--show-dir paints in one process only, but {where}: run cpvt_mm test without a launcher.')
+        raise UserError(f'{"--show-dir paints" if show_dir else "--out writes"} in one process only, but {where}: run '
+                        'cpvt_mm test without a launcher.')
     cfg = copy.deepcopy(cfg)
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose) as own_hooks, process_group(cfg),
           lost_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as built, readable(checkpoint) as cfg.load_from):
-        runner = build_runner(cfg, [*hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
+        more: list[Hook] = [PaintPredictionsHook(show_dir)] if show_dir else []
+        if tta:
+            more.append(MergeViewsHook(cfg))
+        if out:
+            more.append(KeepPredictionsHook(cfg, Path(out)))
+        runner = build_runner(cfg, [*hooks, *own_hooks, *more])
         built.append(runner)
         content = read_checkpoint(checkpoint)
         check_fits(runner.model, checkpoint, content)

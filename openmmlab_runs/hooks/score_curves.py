@@ -60,19 +60,20 @@ def draw_curves(curves: Sequence[Curve | None], classes: Sequence[str], path: Pa
     for axes in (left, right):
         axes.set(xlim=(0, 1), ylim=(0, 1.02))
     for index, (curve, name) in enumerate(known):
-        is_named, best = index < MAX_COLOURS, curve.best()
-        look = dict(color=f'C{index}', zorder=2) if is_named else dict(color='0.75', linewidth=0.6, zorder=1)
+        look: dict[str, Any] = dict(color='0.75', linewidth=0.6, zorder=1)
+        if index < MAX_COLOURS:
+            look = dict(color=f'C{index}', zorder=2, label=f'{label(name)} ({curve.objects} objects)')
+            if best := curve.best():
+                right.plot(*best, 'o', color=f'C{index}')
+                look['label'] += f': F1 {best[1]:.2f} above {best[0]:.2f}'
         left.plot(RECALLS, curve.precision_from(), **look)
-        text = f'{label(name)} ({curve.objects}), AP {curve.precision_from().mean():.2f}' if is_named else None
-        right.plot(THRESHOLDS, curve.f1_above(THRESHOLDS), label=text, **look)
-        if best and is_named:
-            right.plot(*best, 'o', color=f'C{index}')
+        right.plot(THRESHOLDS, curve.f1_above(THRESHOLDS), **look)
     if len(known) > 1:
-        mean = dict(color='black', linewidth=2.5, zorder=3)
+        mean: dict[str, Any] = dict(color='black', linewidth=2.5, zorder=3, label=f'mean of {len(known)} classes')
         left.plot(RECALLS, np.mean([curve.precision_from() for curve, _ in known], axis=0), **mean)
-        right.plot(THRESHOLDS, np.mean([curve.f1_above(THRESHOLDS) for curve, _ in known], axis=0),
-                   label=f'mean of {len(known)} classes', **mean)
+        right.plot(THRESHOLDS, np.mean([curve.f1_above(THRESHOLDS) for curve, _ in known], axis=0), **mean)
     without = len(classes) - len(known)
-    title = f'{without} classes have no objects' if without else None
-    right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8, title=title)
+    if known:
+        right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8,
+                     title=f'{without} classes have no objects' if without else None)
     write_figure(path, figure)

@@ -1,0 +1,98 @@
+"""Tests that merge the predictions of several views of each image: flipped, and of other sizes."""
+import copy
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.hooks import Hook
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+
+from openmmlab_runs.checkpoints.comparing import inner
+from openmmlab_runs.config_walk import dicts
+from openmmlab_runs.data.datasets import unwrap
+from openmmlab_runs.errors import UserError, show
+
+SCALES = (1., 0.75, 1.25)  # the first view, without a flip, is that of a test without views
+OWN = 'write tta_model and tta_pipeline into the config, as configs of mmdet and mmseg do'
+
+
+class MergeViewsHook(Hook):
+    """Wraps a loaded model for a test in the config's `tta_model`, or else in that of its library. Gives the test data
+    in the config, in place, the config's `tta_pipeline`, or else views by flips and `SCALES`.
+
+    Masks of instances cannot be merged by mmdet. Without an own `tta_model`, only boxes are evaluated, which is told.
+    """
+
+    def __init__(self, cfg: Config) -> None:
+        own = cfg.get('tta_pipeline')
+        for _, dataset in unwrap(cfg.test_dataloader.dataset, ''):
+            dataset['pipeline'] = copy.deepcopy(own) if own else views_of(dataset.get('pipeline') or [])
+        self.model = cfg.get('tta_model') or _merging_model(cfg)
+
+    def before_test(self, runner: Runner) -> None:
+        runner.model = MODELS.build(dict(self.model, module=inner(runner.model)))
+
+
+def views_of(pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a test pipeline of mmdet or mmseg that makes all views, two of each of `SCALES`.
+
+    Raises:
+        UserError: If it packs another kind of data, or resizes in a way that cannot be scaled.
+    """
+    steps = [dict(step) for step in pipeline]
+    kinds = [str(step.get('type')).rpartition('.')[2] for step in steps]
+    sizes = [{'scale', 'scale_factor'} & step.keys() for step in steps]
+    unknown = [kind for kind, keys in zip(kinds, sizes, strict=True) if 'Resize' in kind and not keys]
+    if not kinds or kinds[-1] not in ('PackDetInputs', 'PackSegInputs') or unknown:
+        fault = (unknown or [*kinds[-1:], 'an empty pipeline'])[0]
+        raise UserError(f'--tta cannot make views with {fault} in the test pipeline: {OWN}.')
+    if not any(sizes):
+        steps.insert(1, dict(type='Resize', scale_factor=1., keep_ratio=True))
+        sizes.insert(1, {'scale_factor'})
+    at = next(index for index, keys in enumerate(sizes) if keys)
+    if 'meta_keys' in steps[-1]:
+        steps[-1]['meta_keys'] = (*dict.fromkeys((*steps[-1]['meta_keys'], 'flip', 'flip_direction')),)
+    resized = [{**steps[at], **{key: _times(steps[at][key], factor) for key in sizes[at]}} for factor in SCALES]
+    flipped = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0., 1.)]
+    return [*steps[:at], dict(type='TestTimeAug', transforms=[resized, flipped, *([step] for step in steps[at + 1:])])]
+
+
+def _times(size: Any, factor: float) -> Any:
+    """Multiplies a `scale`, whole numbers, or a `scale_factor`."""
+    if isinstance(size, list | tuple):
+        return tuple(_times(one, factor) for one in size)
+    return round(size * factor) if isinstance(size, int) else size * factor
+
+
+def _merging_model(cfg: Config) -> dict[str, Any]:
+    if cfg.default_scope == 'mmseg':
+        return dict(type='SegTTAModel')
+    for metric in dicts(cfg.test_evaluator):
+        asked = metric.get('metric') or ()
+        if 'segm' not in asked:
+            continue
+        if 'bbox' not in asked:
+            raise UserError("--tta merges boxes only, but test_evaluator.metric is segm: set it to 'bbox', or leave "
+                            '--tta out.')
+        metric['metric'] = 'bbox'
+        show('note: masks of several views cannot be merged, so that only boxes are evaluated.')
+    test_cfg = cfg.model.get('test_cfg') or {}
+    test_cfg = test_cfg.get('rcnn') or test_cfg
+    return dict(type=_box_merger(), tta_cfg=ConfigDict(nms=test_cfg.get('nms') or dict(type='nms', iou_threshold=0.5),
+                                                       max_per_img=test_cfg.get('max_per_img', 100)))
+
+
+def _box_merger() -> type:
+    from mmdet.models import DetTTAModel
+
+    class BoxTTAModel(DetTTAModel):
+        """mmdet's model, which also takes predictions with masks, and leaves the masks out."""
+
+        def merge_preds(self, data_samples_list: Sequence[Sequence[Any]]) -> list[Any]:
+            for sample in chain.from_iterable(data_samples_list):
+                sample.pred_instances.pop('masks', None)
+            return super().merge_preds(data_samples_list)
+
+    return BoxTTAModel
