@@ -9,10 +9,11 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-from openmmlab_runs.engine import load_config, test
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.views import SCALES, MergeViewsHook, views_of
-from openmmlab_runs.prediction import SCORE_THR
 from openmmlab_runs.predicting import build_inferencer, predict
+from openmmlab_runs.prediction import SCORE_THR
 from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
 
 LOAD, PACK = dict(type='LoadImageFromFile'), dict(type='PackDetInputs', meta_keys=('img_id', 'flip'))
@@ -60,7 +61,7 @@ def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Pat
                                                 log: list[tuple[str, str]]) -> None:
     annotations, kept = COCO(toy_shapes / 'instances_validation.json'), {}
     for name, is_merged in (('plain', False), ('merged', True)):
-        metrics = test(toy('mmdet', toy_shapes, tmp_path / name), trained['mmdet'].checkpoint, tta=is_merged,
+        metrics = engine.test(toy('mmdet', toy_shapes, tmp_path / name), trained['mmdet'].checkpoint, tta=is_merged,
                        out=tmp_path / f'out_{name}')
         assert 'coco/bbox_mAP' in metrics and ('coco/segm_mAP' in metrics) != is_merged
         kept[name] = json.loads((tmp_path / f'out_{name}/predictions.bbox.json').read_text())
@@ -72,12 +73,12 @@ def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Pat
         assert curves.with_name('thresholds.json').exists() != is_merged
     assert kept['plain'] != kept['merged']
     with pytest.raises(ValueError, match='out_plain is a file, or has files: choose a new folder'):
-        test(toy('mmdet', toy_shapes, tmp_path / 'no'), trained['mmdet'].checkpoint, out=tmp_path / 'out_plain')
+        engine.test(toy('mmdet', toy_shapes, tmp_path / 'no'), trained['mmdet'].checkpoint, out=tmp_path / 'out_plain')
 
 
 @pytest.mark.parametrize('is_merged', [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_label_maps_are_kept(is_merged: bool, trained: Models, toy_shapes: Path, tmp_path: Path) -> None:
-    metrics = test(toy('mmseg', toy_shapes, tmp_path), trained['mmseg'].checkpoint, tta=is_merged, out=tmp_path / 'out')
+    metrics = engine.test(toy('mmseg', toy_shapes, tmp_path), trained['mmseg'].checkpoint, tta=is_merged, out=tmp_path / 'out')
     images = sorted((toy_shapes / 'images/validation').iterdir())
     kept = {path.stem: np.asarray(Image.open(path)) for path in (tmp_path / 'out').iterdir()}
     assert [*sorted(kept)] == [path.stem for path in images] and 0 <= metrics['mIoU'] <= 100
@@ -92,7 +93,7 @@ def test_predictions_take_the_best_scores_of_a_test_of_their_checkpoint(trained:
                                                                         tmp_path: Path) -> None:
     checkpoint = tmp_path / 'model.pth'
     checkpoint.write_bytes(trained['mmdet'].checkpoint.read_bytes())
-    test(toy('mmdet', toy_shapes, tmp_path), checkpoint)
+    engine.test(toy('mmdet', toy_shapes, tmp_path), checkpoint)
     [file] = tmp_path.glob('test/*/thresholds.json')
     content = json.loads(file.read_text())
     content['classes'].update(kite=dict(score_thr=0.7, f1=0.5), boat=None, gone=dict(score_thr=0.1, f1=0.5))
