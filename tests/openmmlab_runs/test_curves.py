@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from mmdet.evaluation import CocoMetric
@@ -58,7 +58,12 @@ def test_the_best_score_is_between_boxes_that_match_and_others(
     assert curve is not None and (curve.best() or ()) == pytest.approx(best or ())
 
 
+NEXT, AFTER = (float(np.float32(0.5) + np.float32(2 ** -24) * step) for step in (1, 2))  # neighbours of a score
+
+
 @settings(deadline=None)
+@example([(NEXT, True), (0.5, False)], 1)
+@example([(AFTER, True), (NEXT, False)], 1)
 @given(st.lists(st.tuples(st.floats(2 ** -7, 1, width=32), st.booleans()), max_size=8), st.integers(1, 9))
 def test_boxes_above_the_best_score_have_the_best_f1(boxes: list[tuple[float, bool]], more: int) -> None:
     """Also where scores are neighbours, and rounded as the scores of predictions are."""
@@ -78,13 +83,13 @@ def test_many_classes_are_a_bundle_and_those_without_objects_are_told(
         monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     drawn: list[Figure] = []
     monkeypatch.setattr(score_curves, 'write_figure', lambda path, figure: drawn.append(figure))
-    one = Curve(3, np.array([0.9]), np.array([2]), np.array([1]))
-    draw_curves([one] * 30 + [None] * 2, [f'_{index}$' for index in range(32)], tmp_path / 'curves.png')
+    curves = [Curve(3 + index, np.array([0.9]), np.array([2]), np.array([1])) for index in range(30)]
+    draw_curves([*curves, None, None], [f'_{index}$' for index in range(32)], tmp_path / 'curves.png')
     draw_curves([None], ['a'], tmp_path / 'curves.png')
     legend = drawn[0].axes[1].get_legend()
     texts = [text.get_text() for text in legend.texts]
     assert len(drawn[0].axes[0].lines) == 31 and len(texts) == 11 and texts[-1] == 'mean of 30 classes'
-    assert texts[0] == r' _0\$ (3 objects): F1 0.40 above 0.45'
+    assert texts[0] == r' _29\$ (32 objects): F1 0.06 above 0.45'  # the most objects
     assert legend.get_title().get_text() == '2 classes have no objects'
 
 

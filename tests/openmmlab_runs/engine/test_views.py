@@ -78,7 +78,8 @@ def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Pat
 
 @pytest.mark.parametrize('is_merged', [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_label_maps_are_kept(is_merged: bool, trained: Models, toy_shapes: Path, tmp_path: Path) -> None:
-    metrics = engine.test(toy('mmseg', toy_shapes, tmp_path), trained['mmseg'].checkpoint, tta=is_merged, out=tmp_path / 'out')
+    metrics = engine.test(toy('mmseg', toy_shapes, tmp_path), trained['mmseg'].checkpoint, tta=is_merged,
+                          out=tmp_path / 'out')
     images = sorted((toy_shapes / 'images/validation').iterdir())
     kept = {path.stem: np.asarray(Image.open(path)) for path in (tmp_path / 'out').iterdir()}
     assert [*sorted(kept)] == [path.stem for path in images] and 0 <= metrics['mIoU'] <= 100
