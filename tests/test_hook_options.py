@@ -36,6 +36,17 @@ def test_hooks_are_those_that_are_asked_for(data: Path, tmp_path: Path) -> None:
             new_config, data, tmp_path / 'twice.py', 'boxes', base=str(tmp_path / 'both.py'), **options)
 
 
+def test_a_measured_batch_is_a_number_in_the_config(data: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(cfg: Config, default: int) -> tuple[int, str]:
+        assert default == cfg.train_dataloader.batch_size == 4
+        return 16, 'It is 16.'
+
+    monkeypatch.setattr('cpvt_mm.new_config.choose_batch', measure)
+    assert new_config(data, tmp_path / 'my.py', 'semantic', 'nano', batch='auto')[-1] == 'It is 16.'
+    assert load_config(tmp_path / 'my.py').train_dataloader.batch_size == 16
+
+
 @pytest.mark.slow
 def test_training_stops_early_and_goes_on_with_averaged_weights(data: Path, tmp_path: Path,
                                                                 capsys: pytest.CaptureFixture) -> None:

@@ -17,7 +17,7 @@ from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import shell
 
 
-def batch_of(text: str) -> int | Literal['auto']:
+def number_or_auto(text: str) -> int | Literal['auto']:
     return 'auto' if text == 'auto' else int(text)
 
 
@@ -32,8 +32,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
-    parser.add_argument('--batch', type=batch_of, metavar='NUMBER', help="batch size; 'auto' measures the largest that "
-                        'fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
+    parser.add_argument('--batch', type=number_or_auto, metavar='NUMBER', help="batch size; 'auto' measures the largest"
+                        ' that fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
     parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='end training after so many validations in a '
                         'row without a better result')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')
