@@ -75,5 +75,5 @@ def draw_curves(curves: Sequence[Curve | None], classes: Sequence[str], path: Pa
     without = len(classes) - len(known)
     if known:
         right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8,
-                     title=f'{without} classes have no objects' if without else None)
+                     title=f'classes without objects: {without}' if without else None)
     write_figure(path, figure)

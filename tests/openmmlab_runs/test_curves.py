@@ -90,7 +90,7 @@ def test_many_classes_are_a_bundle_and_those_without_objects_are_told(
     texts = [text.get_text() for text in legend.texts]
     assert len(drawn[0].axes[0].lines) == 31 and len(texts) == 11 and texts[-1] == 'mean of 30 classes'
     assert texts[0] == r' _29\$ (32 objects): F1 0.06 above 0.45'  # the most objects
-    assert legend.get_title().get_text() == '2 classes have no objects'
+    assert legend.get_title().get_text() == 'classes without objects: 2'
 
 
 def test_scores_are_found_for_the_weights_that_they_were_measured_with(tmp_path: Path) -> None:
