@@ -10,7 +10,6 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from .config_walk import walk
-from .data.load_bands import bands_loader
 from .errors import UserError, first_line
 from .registry import in_scope
 
@@ -29,6 +28,11 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
         raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
                         ) from error
+
+
+def bands_loader(pipeline: Any) -> dict[str, Any] | None:
+    """Returns the part of a config of a pipeline, or of what has one, that is a LoadBandsFromFile, or None."""
+    return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:

@@ -20,11 +20,12 @@ from .bands import read_header
 from .checkpoints.comparing import check_fits, state_dict_of
 from .checkpoints.reading import check_device, read_checkpoint, readable
 from .data.datasets import build_unread
-from .data.load_bands import LoadBandsFromFile, bands_loader
+from .data.load_bands import LoadBandsFromFile
 from .engine import load_config
 from .engine.checks import trained_classes
 from .errors import UserError, explain
 from .images import MAX_PIXELS, check_pixels, check_regular, read_image, size_as_loaded
+from .loading import bands_loader
 from .prediction import SCORE_THR, Prediction, ScoreThr
 from .sources import Picture, Source, images_of, never_ends
 from .thresholds import find_thresholds

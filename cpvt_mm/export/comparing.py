@@ -16,9 +16,8 @@ from cpvt_mm.models.padding import BatchInfo
 from cpvt_mm.version import __version__
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.data.datasets import build_unread
-from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.loading import normalization
+from openmmlab_runs.loading import bands_loader, normalization
 from openmmlab_runs.registry import in_scope
 
 

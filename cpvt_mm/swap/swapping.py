@@ -15,9 +15,9 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import build_unread, classes_of, unwrap
 from openmmlab_runs.data.image_sizes import set_classes
-from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.loading import bands_loader
 from openmmlab_runs.registry import in_scope
 
 from .adapting import adapt_heads, adapt_neck, adapt_optimizer, channels_key, set_schedule

@@ -16,9 +16,9 @@ from openmmlab_runs.data.channels import Moments, moments_of
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
-from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import size_as_loaded
+from openmmlab_runs.loading import bands_loader
 
 
 @dataclass

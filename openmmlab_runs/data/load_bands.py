@@ -1,4 +1,4 @@
-"""A transform that loads images of any number of channels, of 8, 16 or 32 bits, and what configs say of it."""
+"""A transform that loads images of any number of channels, of 8, 16 or 32 bits."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 from mmcv.transforms import BaseTransform
 
 from openmmlab_runs.bands import read_bands
-from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import TRANSFORMS
 
@@ -60,9 +59,3 @@ class LoadBandsFromFile(BaseTransform):
                                 'pixels: set fill=mean of LoadBandsFromFile in the config.')
             image = np.where(is_empty, self.fill, image)
         return image
-
-
-def bands_loader(pipeline: Any) -> dict[str, Any] | None:
-    """Returns the part of a config of a pipeline, or of what has one, that is a LoadBandsFromFile, or None."""
-    return next((part for _, part in walk(pipeline)
-                 if str(part.get('type')).rpartition('.')[2] == LoadBandsFromFile.__name__), None)

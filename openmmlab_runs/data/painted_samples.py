@@ -13,8 +13,8 @@ from mmengine.visualization import Visualizer
 
 from openmmlab_runs.bands import to_view
 from openmmlab_runs.data.datasets import unwrap
-from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.engine.painting import are_legible, labelled, size_to_image, write_any_script
+from openmmlab_runs.loading import bands_loader
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import label
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from openmmlab_runs.checkpoints.comparing import ChecksWeights
 from openmmlab_runs.data.config_datasets import asks_for_masks
-from openmmlab_runs.data.load_bands import bands_loader
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.loading import bands_loader
 
 # Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
