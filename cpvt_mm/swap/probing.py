@@ -41,6 +41,8 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     Raises CannotBuild; CannotRun, if it fails; or CannotSwap, if it returns no square maps, or others in training.
     """
     config = ConfigDict(config).to_dict()
+    if config.get('padding') == 'exact':  # of this project, which needs the sizes of images, and gives the same maps
+        del config['padding']
     what = f'its backbone {config["type"]}'
     backbone = build_part(config, scope, what)
     try:

@@ -179,7 +179,7 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     assert "'ViT' is not a backbone that can be swapped in; allowed are same, P" in refusal(
         swap_backbone, detector, backbone='ViT', error=ValueError)
     detector.model.backbone = own = dict(type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0., frozen_stages=1,
-                                         position_encoding=dict(type='RotaryPE'))
+                                         padding='exact', position_encoding=dict(type='RotaryPE'))
     detector.model.neck.in_channels = [32, 64, 128, 192]
     model = swap_backbone(detector, 'small').model
     assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
