@@ -1,5 +1,6 @@
 """Four channels of 16 bits on their whole way: from a folder to a config, a model, predictions and pictures."""
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as run_test
 from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
 from tests.openmmlab_runs.data.layouts import dataset
 from tests.tools.conftest import Run
 
@@ -142,3 +143,12 @@ def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
     plan = plan_checks(cfg, ['train'])[0]
     found = {(one.kind, Path(one.file).stem) for checked in check_files(cfg, plan) for one in checked.findings}
     assert found == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}
+
+
+def test_weights_for_colours_are_spread_over_the_channels(tmp_path: Path, fake_released: Callable) -> None:
+    weights = fake_released('cpvt_mm://pvtv2-b0')['stages.0.patch_embed.proj.weight']
+    write(tmp_path / 'data')
+    new_config(tmp_path / 'data', tmp_path / 'my.py', 'semantic')
+    backbone = build_model(load_config(tmp_path / 'my.py')).backbone
+    backbone.init_weights()
+    torch.testing.assert_close(backbone.stages[0].patch_embed.proj.weight, weights[:, [0, 1, 2, 0]] * 3 / 4)
