@@ -30,7 +30,7 @@ logging.getLogger('PIL.TiffImagePlugin').setLevel(logging.CRITICAL)  # it logs w
 
 
 class Pixels(NamedTuple):
-    """What a pixel of an image has."""
+    """Channels and type of the pixels of an image."""
     channels: int
     dtype: str  # numpy's name
     is_plain: bool  # whether mmcv's loader reads all of it but alpha: 8 bits, and grey or colours

@@ -15,7 +15,7 @@ ANY_AREA, ANY_NUMBER = [0, 1e10], 10 ** 9
 
 @dataclass(frozen=True)
 class Curve:
-    """What is found of one class, if only boxes with some score or a higher one count.
+    """Counts of one class, if only boxes with some score or a higher one count.
 
     Attributes:
         objects: The number of objects, at least 1.

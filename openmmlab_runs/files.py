@@ -58,6 +58,16 @@ def what_is(path: str | Path) -> str:
     return kinds.get(stat.S_IFMT(mode), 'is a device, not a file')
 
 
+def unique_name(name: str, taken: set[str]) -> str:
+    """Returns `name`, or else `name_2`, `name_3` and so on, whichever is not taken; takes it, in place."""
+    number, unique = 1, name
+    while unique in taken:
+        number += 1
+        unique = f'{name}_{number}'
+    taken.add(unique)
+    return unique
+
+
 def check_free(path: Path) -> None:
     """Raises a UserError if the file exists, or its folder does not exist."""
     if path.exists():

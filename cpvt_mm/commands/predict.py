@@ -10,7 +10,6 @@ microscope images.
 """
 import argparse
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
-from openmmlab_runs.files import IMAGE_SUFFIXES, held, write_image, write_text
+from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.images import MAX_PIXELS
 from openmmlab_runs.predicting import build_inferencer, paint
 from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, least_scores, to_coco
@@ -107,7 +106,7 @@ def main() -> None:
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     score_thr = to_score_thr(args.score_thr or [], tuple(inferencer.model.dataset_meta['classes']),
                              inferencer.score_thr)
-    names = Counter[str]()
+    names: set[str] = set()
     failed: dict[str, str] = {}
     found: dict[str, Prediction] = {}
     predictions = args.out_dir / ('label_maps' if cfg.default_scope == 'mmseg' else 'predictions.json')
@@ -120,8 +119,7 @@ def main() -> None:
 
         try:
             for name, image in progress.track(images, description='Painting'):
-                names[name] += 1
-                unique = name if names[name] == 1 else f'{name}_{names[name]}'
+                unique = unique_name(name, names)
                 try:
                     painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels,
                                                 tiling, tell)
@@ -143,7 +141,7 @@ def main() -> None:
         finally:  # also if a camera is interrupted, or a video breaks off
             if found:
                 write_text(predictions, json.dumps(to_coco(found)))
-    count = names.total()
+    count = len(names)
     say(f'{count - len(failed)} of {count} images painted in {args.out_dir}; predictions: {predictions}',
         *failed.values())
     if failed:

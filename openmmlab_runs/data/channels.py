@@ -70,7 +70,7 @@ def joined(parts: Iterable[Moments]) -> Moments:
 
 @dataclass(frozen=True)
 class Bands:
-    """What a config needs for images that mmcv's own loader does not read whole."""
+    """Channels of images that mmcv's own loader does not read whole, and their normalization."""
     channels: int
     mean: list[float]  # of each channel
     std: list[float]

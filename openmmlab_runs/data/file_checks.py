@@ -57,7 +57,7 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
     Args:
         sample: The files.
         labels: The values that a label map may have. Defaults to None: any.
-        backend_args: Those of the dataset. Defaults to None.
+        backend_args: Arguments of mmengine's file backend. Defaults to None: chosen by the path.
         bands: The `LoadBandsFromFile` of the config that loads the image. Defaults to None: mmcv's loader does.
     """
     path, size = sample.image, sample.size

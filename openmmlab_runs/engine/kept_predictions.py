@@ -1,5 +1,4 @@
 """Writes the predictions of a test: boxes and masks as COCO has results, or label maps."""
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from mmengine.runner import Runner
 
 from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, show
-from openmmlab_runs.files import write_image
+from openmmlab_runs.files import unique_name, write_image
 
 
 class KeepPredictionsHook(Hook):
@@ -27,7 +26,7 @@ class KeepPredictionsHook(Hook):
     def __init__(self, cfg: Config, folder: Path) -> None:
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
             raise UserError(f'--out {folder} is a file, or has files: choose a new folder.')
-        self.folder, self.names = folder, Counter[str]()
+        self.folder, self.names = folder, set[str]()
         self.is_semantic = cfg.get('default_scope') == 'mmseg'
         metrics = [metric for metric in dicts(cfg.test_evaluator) if str(metric.get('type')).endswith('CocoMetric')]
         if not metrics and not self.is_semantic:
@@ -39,11 +38,10 @@ class KeepPredictionsHook(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         samples: Sequence[Any] = outputs if self.is_semantic else ()
         for sample in samples:
-            name, label_map = Path(sample.img_path).stem, sample.pred_sem_seg.data[0].cpu().numpy()
-            self.names[name] += 1
-            unique = name if self.names[name] == 1 else f'{name}_{self.names[name]}'
+            label_map = sample.pred_sem_seg.data[0].cpu().numpy()
+            name = unique_name(Path(sample.img_path).stem, self.names)
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_image(self.folder / f'{unique}.png', label_map.astype(np.min_scalar_type(int(label_map.max()))),
+            write_image(self.folder / f'{name}.png', label_map.astype(np.min_scalar_type(int(label_map.max()))),
                         runner.visualizer.dataset_meta.get('palette'))
 
     def after_test_epoch(self, runner: Runner, metrics: Any = None) -> None:

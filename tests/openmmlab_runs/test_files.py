@@ -30,6 +30,7 @@ from openmmlab_runs.files import (
     held,
     list_images,
     remove_leftovers,
+    unique_name,
     whole_file,
     write_checkpoint,
     write_text,
@@ -226,3 +227,8 @@ def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tm
             temporary.touch()
     finally:
         os.umask(before)
+
+
+def test_names_are_taken_once_also_those_that_look_numbered() -> None:
+    taken: set[str] = set()
+    assert [unique_name(name, taken) for name in ('a', 'a_2', 'a', 'a')] == ['a', 'a_2', 'a_3', 'a_4']
