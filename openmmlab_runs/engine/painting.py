@@ -20,6 +20,7 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_runs.bands import read_view
 from openmmlab_runs.data.masks import runs_of
+from openmmlab_runs.files import unique_name
 from openmmlab_runs.fonts import choose_fonts, in_any_script
 from openmmlab_runs.libraries import require
 from openmmlab_runs.texts import label
@@ -69,9 +70,7 @@ class PaintPredictionsHook(Hook):
 
     def _paint(self, runner: Runner, visualizer: Visualizer, sample: BaseDataElement, name: str) -> None:
         image = read_view(sample.img_path)
-        if name in self.names:  # an image of the same name in another folder
-            name = f'{name}_{len(self.names)}'
-        self.names.add(name)
+        name = unique_name(name, self.names)  # an image of the same name may be in another folder
         file = str(self.folder / f'{name}.png')
         if hasattr(visualizer, 'visualize_cls'):
             visualizer.visualize_cls(image, sample, name=name, out_file=file)

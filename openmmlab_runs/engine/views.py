@@ -1,7 +1,6 @@
 """Tests that merge the predictions of several views of each image: flipped, and of other sizes."""
 import copy
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -19,17 +18,21 @@ OWN = 'write tta_model and tta_pipeline into the config, as configs of mmdet and
 
 
 class MergeViewsHook(Hook):
-    """Wraps a loaded model for a test in the config's `tta_model`, or else in that of its library. Gives the test data
-    in the config, in place, the config's `tta_pipeline`, or else views by flips and `SCALES`.
+    """Wraps a loaded model for a test in the config's `tta_model`, and gives the test data its `tta_pipeline`.
 
-    Masks of instances cannot be merged by mmdet. Without an own `tta_model`, only boxes are evaluated, which is told.
+    A config that has none gets them: the model of its library, and views by flips and `SCALES`. They are written into
+    the config, in place, so that the copy in the work dir has them. Masks of instances cannot be merged by mmdet.
+    Without an own `tta_model`, only boxes are evaluated, which is told.
     """
 
     def __init__(self, cfg: Config) -> None:
         own = cfg.get('tta_pipeline')
-        for _, dataset in unwrap(cfg.test_dataloader.dataset, ''):
+        datasets = [dataset for _, dataset in unwrap(cfg.test_dataloader.dataset, '')]
+        for dataset in datasets:
             dataset['pipeline'] = copy.deepcopy(own) if own else views_of(dataset.get('pipeline') or [])
-        self.model = cfg.get('tta_model') or _merging_model(cfg)
+        cfg.tta_pipeline = own or copy.deepcopy(datasets[0]['pipeline'])
+        cfg.tta_model = cfg.get('tta_model') or _merging_model(cfg)
+        self.model = cfg.tta_model
 
     def before_test(self, runner: Runner) -> None:
         runner.model = MODELS.build(dict(self.model, module=inner(runner.model)))
@@ -80,19 +83,6 @@ def _merging_model(cfg: Config) -> dict[str, Any]:
         show('note: masks of several views cannot be merged, so that only boxes are evaluated.')
     test_cfg = cfg.model.get('test_cfg') or {}
     test_cfg = test_cfg.get('rcnn') or test_cfg
-    return dict(type=_box_merger(), tta_cfg=ConfigDict(nms=test_cfg.get('nms') or dict(type='nms', iou_threshold=0.5),
-                                                       max_per_img=test_cfg.get('max_per_img', 100)))
-
-
-def _box_merger() -> type:
-    from mmdet.models import DetTTAModel
-
-    class BoxTTAModel(DetTTAModel):
-        """mmdet's model, which also takes predictions with masks, and leaves the masks out."""
-
-        def merge_preds(self, data_samples_list: Sequence[Sequence[Any]]) -> list[Any]:
-            for sample in chain.from_iterable(data_samples_list):
-                sample.pred_instances.pop('masks', None)
-            return super().merge_preds(data_samples_list)
-
-    return BoxTTAModel
+    return dict(type='openmmlab_runs.BoxTTAModel',
+                tta_cfg=ConfigDict(nms=test_cfg.get('nms') or dict(type='nms', iou_threshold=0.5),
+                                   max_per_img=test_cfg.get('max_per_img', 100)))
