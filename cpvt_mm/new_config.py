@@ -18,8 +18,9 @@ from openmmlab_runs.data.channels import is_readable, measure_bands
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.config_of_data import METRICS, config_text, hook_options
 from openmmlab_runs.data.converted import write_annotations
+from openmmlab_runs.data.formats import Options
 from openmmlab_runs.data.image_sizes import LIMITS, describe_data, fit_images, fit_model
-from openmmlab_runs.data.own_data import Options, find_data
+from openmmlab_runs.data.own_data import find_data
 from openmmlab_runs.data.splits import Data
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError

@@ -10,9 +10,10 @@ from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 
 from .grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
+from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
-from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters, translate, translated
+from .load import check_weights, translate, translated
 from .packing import Layout, Packing, pack
 from .padding import (
     PAD_SIZE_DIVISOR,

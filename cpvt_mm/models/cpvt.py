@@ -13,8 +13,8 @@ from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PatchEmbed
 from .grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
+from .init import InitCfg
 from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
-from .load import InitCfg
 from .packing import Layout, mean_of_cells, unpack, with_tokens
 from .padding import Output
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices

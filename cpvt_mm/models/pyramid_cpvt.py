@@ -12,8 +12,8 @@ from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PATCH_EMBEDS, PatchEmbed
 from .grid import grid_size, to_output
+from .init import InitCfg
 from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
-from .load import InitCfg
 from .packing import Layout, Packing, unpack, with_tokens, without_tokens
 from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 

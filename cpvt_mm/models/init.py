@@ -1,0 +1,111 @@
+"""Initialises a backbone: random weights as the original code has them, and what `init_cfg` asks for."""
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mmengine.logging import MMLogger, print_log
+from mmengine.model import BaseModule, PretrainedInit
+from torch import nn
+
+from cpvt_mm.encodings import PositionEncoding
+from openmmlab_runs.errors import UserError
+
+from .load import load_pretrained
+from .validation import check_names
+
+PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
+
+InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
+
+
+def init_parameters(module: nn.Module) -> None:
+    """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
+
+    For `Module.apply`. Linear layers get weights from a normal of std 0.02, truncated at two standard deviations, and a
+    zero bias; convolutions weights of variance 2 / fan-out and a bias of std 0.02; position encodings values of their
+    own.
+
+    With zero biases, as in the original, tokens of padding are zero. LayerNorm's derivative there is 1 / sqrt(eps), and
+    the first gradients of a padded batch would be 10^6 times too large.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, PositionEncoding):
+        module.init_parameters()
+    elif isinstance(module, nn.Conv2d | nn.Conv3d):
+        fan_out = prod(module.kernel_size) * module.out_channels // module.groups
+        nn.init.normal_(module.weight, std=(2 / fan_out)**0.5)
+        if module.bias is not None:
+            nn.init.normal_(module.bias, std=0.02)
+
+
+def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Splits `init_cfg` into configs that load a checkpoint and others; raises a TypeError if it is malformed."""
+    cfgs = [] if init_cfg is None else [init_cfg] if isinstance(init_cfg, dict) else init_cfg
+    if not isinstance(cfgs, (list, tuple)) or not all(isinstance(cfg, dict) and 'type' in cfg for cfg in cfgs):
+        raise TypeError(f'init_cfg is {init_cfg!r}, but must be None, a dict with a type, such as '
+                        "dict(type='Pretrained', checkpoint=...), or a list of such dicts.")
+    pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
+    return pretrained, [cfg for cfg in cfgs if cfg not in pretrained]
+
+
+def _is_pretrained(name: str | type) -> bool:
+    """Returns whether `name` is mmengine's `PretrainedInit`: the class, or its registered name, also with a scope."""
+    return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+
+
+def warn_if_missing(checkpoint: object) -> None:
+    """Warns if `checkpoint` is a path without a file; no error, as a checkpoint of the whole model may follow."""
+    if isinstance(checkpoint, str | Path) and '://' not in str(checkpoint) and not Path(checkpoint).is_file():
+        print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so init_weights() will fail: correct the path, '
+                  'unless you load all weights from another file.', 'current', logging.WARNING)
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Sets mmengine's logger to WARNING in the `with` block: it would print four lines for each parameter."""
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class PretrainedInitMixin(BaseModule):
+    """A module of mmengine whose `init_cfg` of type 'Pretrained' takes the arguments of `load_pretrained`."""
+
+    init_cfg: InitCfg
+
+    def __init__(self, init_cfg: InitCfg = None) -> None:
+        super().__init__(init_cfg)
+        for cfg in split_init_cfg(init_cfg)[0]:
+            warn_if_missing(cfg.get('checkpoint'))
+
+    def init_weights(self) -> None:
+        """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
+
+        Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
+        """
+        if self.is_init:
+            with only_warnings():
+                super().init_weights()  # warns
+            return
+        init_cfg = self.init_cfg
+        pretrained, self.init_cfg = split_init_cfg(init_cfg)
+        try:
+            with only_warnings():
+                super().init_weights()
+        finally:
+            self.init_cfg = init_cfg
+        for cfg in pretrained:
+            check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
+            if 'checkpoint' not in cfg:
+                raise UserError(f'init_cfg is {cfg}, but must name a checkpoint: a path or a URL.')
+            load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
