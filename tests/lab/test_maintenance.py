@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lab.maintenance import coco_metric
+from lab.maintenance.best_variants import best_of, read_scores
 from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.maintenance.fuzzing import run_alone
 from lab.maintenance.numbers_of_docs import NUMBER, tables
@@ -21,7 +22,7 @@ from lab.maintenance.scaling import all_reduce_seconds, most_gpus
 from lab.maintenance.table_smoothness import neighbour_correlation
 from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
 from openmmlab_runs.errors import UserError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refusal
 from tests.tools.conftest import Run
 
 FOLDER = ROOT / 'lab/maintenance'
@@ -54,6 +55,14 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
     pages = [(ROOT / name).read_text() for name in ('README.md', 'README_zh-CN.md')]
     english, chinese = (sorted(re.findall(pattern, page)) for page in pages)
     assert english and english == chinese
+
+
+def test_the_best_variants_are_those_whose_seeds_meet_the_best(tmp_path: Path) -> None:
+    (tmp_path / 'a.csv').write_text('variant,seed,test,AP\none,0,1x,5\none,1,1x,7\nworse,0,1x,1\nworse,1,1x,4.9\n')
+    (tmp_path / 'b.csv').write_text('variant,seed,test,AP\nnear,0,1x,3\nnear,1,1x,5\nof one seed,0,1x,9\n')
+    scores = read_scores([tmp_path / 'a.csv', tmp_path / 'b.csv'], 'AP')
+    assert best_of(scores['1x']) == ['one', 'near'] and best_of({'alone': [1.]}) == []
+    assert 'has no mIoU: choose one of variant, seed, test, AP' in refusal(read_scores, [tmp_path / 'a.csv'], 'mIoU')
 
 
 @pytest.mark.slow
