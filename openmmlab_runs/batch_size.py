@@ -40,12 +40,12 @@ def choose_batch(cfg: Config, default: int) -> tuple[int, str]:
                    f'the free memory of {name}: train with --auto-scale-lr, which scales the learning rate to it.')
 
 
-def _measure(cfg: Config) -> int:
+def _measure(cfg: Config, device: str = 'cuda') -> int:
     """Trains a model with random weights for a step with each batch that it tries."""
     allowed = SHARE * torch.cuda.mem_get_info()[0]
     with in_scope(cfg.default_scope):
         dataset = DATASETS.build(cfg.train_dataloader.dataset)
-        model = MODELS.build(cfg.model).cuda().train()
+        model = MODELS.build(cfg.model).to(device).train()
         optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         samples = [dataset[index] for index in range(min(MOST, len(dataset)))]
 
@@ -54,7 +54,7 @@ def _measure(cfg: Config) -> int:
             torch.cuda.reset_peak_memory_stats()
             try:  # a copy, because models change the samples
                 model.train_step(pseudo_collate(copy.deepcopy(samples[:batch])), optim_wrapper)
-            except torch.OutOfMemoryError:
+            except torch.cuda.OutOfMemoryError:
                 return False
             return torch.cuda.max_memory_reserved() <= allowed
 
