@@ -10,7 +10,7 @@ variants = dict(_delete_=True, **{
         'train_dataloader.dataset.pipeline.2.keep_ratio': False,
         'model.backbone.img_size': shapes[shape][::-1],
     })
-    for name in ('learnable 2-D', 'rotary', 'LookHere', 'PEG', 'PEG + learnable 2-D')
+    for name in ('learnable 2-D', 'rotary', 'PEG', 'PEG + learnable 2-D')
     for shape in ('as they are', 'squashed')
 })
 tests = {
