@@ -1,4 +1,4 @@
-"""What setup_env.sh refuses, and what it asks of uv: with a Python that only writes down what it is told."""
+"""Refusals of setup_env.sh, and its calls of uv: with a Python that only writes down what it is told."""
 import fcntl
 import os
 import subprocess
@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def installed(folder: Path) -> list[str]:
-    """What uv was told to install, without its options for the environment."""
+    """Returns what uv was told to install, without its options for the environment."""
     lines = (folder / 'calls').read_text().splitlines()
     return [line.split(f'{folder}/env/bin/python ')[1] for line in lines if line.startswith('pip install ')]
 
