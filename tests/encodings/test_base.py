@@ -1,17 +1,21 @@
 """The contract: points at which an encoding may act; and the cache."""
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm import CPVT, POSITION_ENCODINGS, PyramidCPVT
 from cpvt_mm.encodings import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.tracing import CACHED, cached
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.loading import backbone_config, build
 from tests.all_encodings import ENCODINGS, encode
-from tests.conftest import NARROW
+from tests.conftest import NARROW, ROOT, UPERNET
 
 STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
 
@@ -106,3 +110,22 @@ def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
 
 def test_scoped_types_are_found_under_any_default_scope() -> None:
     assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), STAGE)) == 1
+
+
+def test_the_example_of_the_reference_encodes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / 'docs/reference/position_encodings.md').read_text()
+    module, config = (block.split('```')[0] for block in page.split('```python\n')[1:])
+    (tmp_path / 'my_encodings.py').write_text(module)
+    (tmp_path / 'config.py').write_text(f'_base_ = {str(UPERNET)!r}\n{config}')
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        cfg = load_config(tmp_path / 'config.py')
+        stage = build(cfg, backbone_config(cfg)).stages[0]
+    finally:
+        sys.modules.pop('my_encodings', None)
+        POSITION_ENCODINGS.module_dict.pop('RowPE', None)
+    (encoding,) = stage.position_encoding
+    torch.nn.init.ones_(encoding.vector)
+    x = torch.randn(1, 4, 6, encoding.stage.embed_dims)
+    torch.testing.assert_close(encode(encoding, x, -1), x + torch.tensor([0., 0.5, 1., 1.5])[:, None, None])
+    assert encode(encoding, x, 0) is x
