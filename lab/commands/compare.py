@@ -86,7 +86,7 @@ def _cell(values: Sequence[float], digits: int) -> str:
     if not values:
         return ''
     mean, half = spread(values)
-    return f'{mean:.{digits}f}' + ('' if half is None else f' ± {half:.{digits}f}')
+    return f'{mean:.{digits}f}' + ('' if half is None else f'±{half:.{digits}f}')
 
 
 def parse_args() -> argparse.Namespace:

@@ -65,7 +65,7 @@ def main() -> None:
             for name, readings in results.items()}
     table = f'{title}. R squared after the last layer, row and column:\n\n' + markdown_table(
         ['model', *(f'{side} px' for side in sides)],
-        [[name, *(f'{of.row:.2f} ± {of.row_margin:.2f}, {of.column:.2f} ± {of.column_margin:.2f}' for of in readings)]
+        [[name, *(f'{of.row:.2f}±{of.row_margin:.2f}, {of.column:.2f}±{of.column_margin:.2f}' for of in readings)]
          for name, readings in last.items()])
     rows = [dict(model=name, **asdict(reading)) for name, readings in results.items() for reading in readings]
     print(table, write_report(args.out, rows, table, probing.figure_of(results, title)), sep='\n')

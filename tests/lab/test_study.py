@@ -74,7 +74,7 @@ def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
             for k, test in enumerate('xy')]
     assert to_markdown(rows, ['mIoU', 'AP']).splitlines()[::2] == [
         '| variant | backbone, M params | s / iteration | mIoU, x | mIoU, y | AP, x | AP, y |',
-        '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |']
+        '| a | 1.95 | 1.25 | 51.0±1.0 | 52.0±1.0 | 0.250±0.000 | 0.350±0.000 |']
     del rows[-1]['mIoU'], rows[-2]['mIoU']
     assert to_markdown(rows, ['mIoU']).endswith('| b | 1.95 |  |  |  |\n')
     axes, _ = plot(rows, ['mIoU', 'AP']).axes
