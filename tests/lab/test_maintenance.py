@@ -14,15 +14,16 @@ import pytest
 import torch
 
 from lab.maintenance import coco_metric
-from lab.maintenance.best_variants import best_of, read_scores
 from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.maintenance.fuzzing import run_alone
 from lab.maintenance.numbers_of_docs import NUMBER, tables
 from lab.maintenance.scaling import all_reduce_seconds, most_gpus
+from lab.maintenance.study_results import best_of, read_rows
 from lab.maintenance.table_smoothness import neighbour_correlation
 from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, refusal
+from tests.pictures import is_drawn
 from tests.tools.conftest import Run
 
 FOLDER = ROOT / 'lab/maintenance'
@@ -57,12 +58,20 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
     assert english and english == chinese
 
 
-def test_the_best_variants_are_those_whose_seeds_meet_the_best(tmp_path: Path) -> None:
-    (tmp_path / 'a.csv').write_text('variant,seed,test,AP\none,0,1x,5\none,1,1x,7\nworse,0,1x,1\nworse,1,1x,4.9\n')
-    (tmp_path / 'b.csv').write_text('variant,seed,test,AP\nnear,0,1x,3\nnear,1,1x,5\nof one seed,0,1x,9\n')
-    scores = read_scores([tmp_path / 'a.csv', tmp_path / 'b.csv'], 'AP')
-    assert best_of(scores['1x']) == ['one', 'near'] and best_of({'alone': [1.]}) == []
-    assert 'has no mIoU: choose one of variant, seed, test, AP' in refusal(read_scores, [tmp_path / 'a.csv'], 'mIoU')
+def test_rows_of_several_files_make_one_table_and_tell_the_best(
+        run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    head, files = 'variant,seed,test,parameters,AP', [tmp_path / 'a.csv', tmp_path / 'b.csv']
+    files[0].write_text(f'{head}\none,0,1x,1,5\nworse,0,1x,1,1\nworse,1,1x,1,4.9\n')
+    files[1].write_text(f'{head}\none,1,1x,1,7\nnear,0,1x,1,3\nnear,1,1x,1,5\nof one seed,0,1x,1,9\n')
+    assert run_tool(FOLDER / 'study_results.py', *files, '--figure', tmp_path / 'a.png') == ''
+    assert capsys.readouterr().out.splitlines() == [
+        '| variant | backbone, M params | s / iteration | AP |', '|---|---|---|---|',
+        '| one | 0.00 |  | 6.0±1.0 |', '| worse | 0.00 |  | 3.0±2.0 |', '| near | 0.00 |  | 4.0±1.0 |',
+        '| of one seed | 0.00 |  | 9.0 |', '',
+        '| test, AP | best | mean | as good within the seeds |', '|---|---|---|---|', '| 1x | one | 6 | near |', '']
+    assert is_drawn(tmp_path / 'a.png') and best_of({'alone': [1.]}) == []
+    assert [row['seed'] for row in read_rows(files, ['near'])] == [0, 1]
+    assert refusal(read_rows, files, ['far']) == 'no results of far: choose from one, worse, near, of one seed.'
 
 
 @pytest.mark.slow
