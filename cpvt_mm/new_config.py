@@ -19,7 +19,7 @@ from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.config_of_data import METRICS, config_text, hook_options
 from openmmlab_runs.data.converted import write_annotations
 from openmmlab_runs.data.formats import Options
-from openmmlab_runs.data.image_sizes import LIMITS, describe_data, fit_images, fit_model
+from openmmlab_runs.data.image_sizes import FOR_CPU, LIMITS, describe_data, fit_images, fit_model, is_for_cpu
 from openmmlab_runs.data.own_data import find_data
 from openmmlab_runs.data.splits import Data
 from openmmlab_runs.engine import load_config
@@ -62,9 +62,8 @@ MANY = 15  # objects of an image, on average
 CONFIGS = Path(__file__).parent / '.mim/configs'
 ARCHS = (*TWINS_ARCHS, *(name for name, (cls, *_) in BACKBONES.items() if cls is PyramidCPVT and name in RELEASED
                          and not name.startswith('pyramid-')))
-SMALL = ('nano', 'pvtv2-b0')  # these have narrow necks and heads, for a CPU
 DEFAULT = 'pvtv2-b0'  # the smallest with weights from ImageNet
-# The config of each task, for other archs and for those of `SMALL`.
+# The config of each task, for other archs and for those of `FOR_CPU`.
 BASES = dict(
     boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py',
            'boxes/faster-rcnn_pvtv2-b0_fpn_boxes.py'),
@@ -135,18 +134,18 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
                         f'{load_from} was trained with such: convert them, or name only its config.')
     if arch is None and base is None:
         arch = DEFAULT
-    is_small = (arch or (model and model.model.get('backbone', {}).get('arch'))) in SMALL
-    iters, batch = iters or (400 if is_small else 8000), batch or (4 if is_small else 8)
-    name = base or str(CONFIGS / BASES[task][SMALL.index(arch) + 1 if arch in SMALL else 0])
+    name = base or str(CONFIGS / BASES[task][FOR_CPU.index(arch) + 1 if arch in FOR_CPU else 0])
     old = model or read_config(name)
     start = []
     if not swap and arch:
         checkpoint, sentence = weights_of(arch, random_weights)
         start = [sentence]
-        if base or arch not in SMALL:
+        if base or arch not in FOR_CPU:
             which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
             swap = partial(swap_backbone, schedule=bool(base), **which)
     new = swap(old) if swap else copy.deepcopy(old)
+    is_small = is_for_cpu(new.model)
+    iters, batch = iters or (400 if is_small else 8000), batch or (4 if is_small else 8)
     if random_weights and load_from:
         raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
     if random_weights:

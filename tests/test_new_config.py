@@ -1,6 +1,8 @@
 """Configs for folders of data: what is recognised, what the config says, and what is refused."""
+import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from PIL import Image
 from cpvt_mm import create_backbone
 from cpvt_mm import new_config as writing
 from cpvt_mm.new_config import new_config
+from cpvt_mm.swap import swap_backbone
+from openmmlab_runs.data.measuring import suggest
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
 from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
@@ -108,6 +112,26 @@ def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_dataloader.batch_size) == (2000, 500, 3)
     assert cfg.default_hooks.checkpoint.interval == 500
     assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list of a split' in line for line in lines)
+
+
+@pytest.mark.parametrize('arch, iters, batch, longest', [('nano', 400, 4, 480), ('tiny', 8000, 8, 1333)])
+def test_schedule_and_sizes_are_for_the_backbone_that_is_swapped_in(
+        arch: str, iters: int, batch: int, longest: int, data: Path, tmp_path: Path) -> None:
+    """All images have 1600 x 1200 pixels, and objects that stay large."""
+    def enlarge(coco: dict[str, Any]) -> None:
+        for one in coco['images']:
+            one.update(width=1600, height=1200)
+            Image.new('RGB', (1600, 1200)).save(data / 'images' / split / one['file_name'])
+        for one in coco['annotations']:
+            one.update(bbox=[9, 9, 900, 900], area=810_000)
+
+    for split in ('training', 'validation'):
+        change_annotations(data / f'instances_{split}.json', enlarge)
+    base = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+    cfg, _ = made(data, tmp_path / 'my.py', 'boxes', base=base, swap=partial(swap_backbone, arch=arch))
+    assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (iters, batch)
+    assert max(cfg.scale) == max(suggest(cfg, [json.loads((data / 'instances_training.json').read_text())])['scale'])
+    assert max(cfg.scale) == longest
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from .channels import Bands
 from .readers.label_maps import read_label_map, to_classes
 from .splits import Data, Split
 
+FOR_CPU = ('nano', 'pvtv2-b0')  # archs whose configs have narrow necks and heads
 # The longest side of images in training, in pixels: on a GPU, and on a CPU.
 LIMITS = dict(boxes=(1333, 480), instances=(1333, 480), semantic=(1024, 320))
 SMALL = 16  # pixels; images are not scaled down if half of the objects would be smaller
@@ -86,6 +87,11 @@ def _thinnest(data: Data) -> float:
                 if area > FEW_PIXELS and edge), default=0.)
 
 
+def is_for_cpu(model: dict[str, Any]) -> bool:
+    """Tells whether the backbone of a model is one of `FOR_CPU`."""
+    return (model.get('backbone') or {}).get('arch') in FOR_CPU
+
+
 def describe_data(data: Data, fit: Fit, bands: Bands | None = None) -> list[str]:
     """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
     sizes = np.quantile(sizes_of(data), (0, .5, 1), axis=0).astype(int)
@@ -103,7 +109,8 @@ def describe_data(data: Data, fit: Fit, bands: Bands | None = None) -> list[str]
     if bands:
         lines += bands.notes
     elif max(one.channels for one in data.pixels) > 3:
-        lines.append('Of more than three channels, mmcv reads the first three.')
+        lines.append('Of more than three channels, mmcv reads the first three. If the fourth is no alpha, save images '
+                     "as TIFF that does not call it so (tifffile: photometric='rgb', extrasamples=['unspecified']).")
     if deep and not bands:
         lines.append(f'{deep} images have 16 bits per channel, but are read as 8 bits (value // 256): convert '
                      'them to 8 bits, with the range of values that you need.')

@@ -15,7 +15,7 @@ from openmmlab_runs.data.coco import read_coco
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import classes_of, layout_of
 from openmmlab_runs.data.file_checks import Checked
-from openmmlab_runs.data.image_sizes import LIMITS, fit_images, fit_model
+from openmmlab_runs.data.image_sizes import LIMITS, fit_images, fit_model, is_for_cpu
 from openmmlab_runs.data.splits import Data, Split
 from openmmlab_runs.texts import printable
 
@@ -115,9 +115,9 @@ def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Me
     for index, part in enumerate(parts):  # ids of several datasets may be the same
         coco['images'] += [dict(one, id=f'{index}/{one["id"]}') for one in part['images']]
         coco['annotations'] += [dict(one, image_id=f'{index}/{one["image_id"]}') for one in part['annotations']]
-    is_segmentor, is_nano = cfg.default_scope == 'mmseg', cfg.model.get('backbone', {}).get('arch') == 'nano'
+    is_segmentor = cfg.default_scope == 'mmseg'
     data = Data('', Path(), {'train': Split(coco, Path())}, is_semantic=is_segmentor)
-    fit = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_nano])
+    fit = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_for_cpu(cfg.model)])
     model = copy.deepcopy(cfg.model)
     fit_model(model, data, fit)
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
