@@ -76,10 +76,10 @@ Swap = Callable[[Config], Config]
 
 def new_config(source: str | Path, out: str | Path, task: str | None = None, arch: str | None = None,
                scale: tuple[int, int] | None = None, iters: int | None = None,
-               batch: int | Literal['auto'] | None = None, val: str = '0.2', seed: int = 0, base: str | None = None,
-               swap: Swap | None = None, masks: str | None = None, colours: str | Path | None = None,
-               drop_empty: bool = False, random_weights: bool = False, early_stop: int | None = None,
-               ema: bool = False) -> list[str]:
+               batch: int | Literal['auto'] | None = None, val: str | None = None, seed: int = 0,
+               base: str | None = None, swap: Swap | None = None, masks: str | None = None,
+               colours: str | Path | None = None, drop_empty: bool = False, random_weights: bool = False,
+               early_stop: int | None = None, ema: bool = False) -> list[str]:
     """Writes a config that trains on the data of a folder; returns sentences that describe the data.
 
     Annotations that mmdet and mmseg cannot read, and splits drawn here, are written to `<out>_annotations`.
@@ -93,7 +93,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
         batch: Batch size; 'auto' measures the largest that fits on this machine's GPU, if there is one (see
             `openmmlab_runs.batch_size`). Defaults to None: 4 for nano and pvtv2-b0, else 8.
-        val: See `find_data`. Defaults to '0.2'.
+        val: See `find_data`. Defaults to None.
         seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
             config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.

@@ -66,6 +66,9 @@ def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, 
 
 
 def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
+    assert refusal(new_config, data, tmp_path / 'my.py', 'boxes', val='0.5') == (
+        f'val is 0.5, a share of the images, but {data} has a split for validation: leave it out, or name a folder or '
+        'file.')
     for name in ('instances_validation.json', 'other.json'):
         (data / 'instances_validation.json').rename(data / name)
         cfg, _ = made(data / 'instances_training.json', tmp_path / f'of_{name}.py', val=str(data / name))

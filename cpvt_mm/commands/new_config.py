@@ -37,8 +37,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='end training after so many validations in a '
                         'row without a better result')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')
-    parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
-                        'take if there is no split for it (default: 0.2)')
+    parser.add_argument('--val', help='folder or file for validation, or, without a split for it, the share of the '
+                        'images to take (default: that split, or 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
     parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
                         'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '

@@ -41,22 +41,24 @@ NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that ca
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 
-def find_data(source: Path, options: Options = DEFAULTS, val: str = '0.2', seed: int = 0) -> Data:
+def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None, seed: int = 0) -> Data:
     """Reads the annotations of a folder or file, and the sizes of all images.
 
     Args:
         source: A folder with one kind of annotations, or one of its files: COCO, CVAT, Label Studio, or data.yaml.
         options: See `Options`.
-        val: Without a split for validation: the share of the images to take, or a folder or file. Defaults to a fifth.
+        val: A folder or file for validation, or without a split for it, the share of the images to take. Defaults to
+            None: that split, or else a fifth.
         seed: Which images the share has. Defaults to 0.
 
     Raises:
-        UserError: If there is no data, no annotation, several formats, or a file that cannot be read.
+        UserError: If there is no data, no annotation, several formats, a file that cannot be read, or a share of data
+            with a split for validation.
     """
     data = _read(source, options)
     if 'train' not in data.splits or not (data.is_semantic or data.splits['train'].coco['annotations']):
         raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
-    if not re.fullmatch(r'\d*\.?\d+', val):
+    if val and not re.fullmatch(r'\d*\.?\d+', val):
         other = _read(Path(val), options)
         if (other.form, other.suffixes) != (data.form, data.suffixes):
             raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
@@ -70,9 +72,12 @@ def find_data(source: Path, options: Options = DEFAULTS, val: str = '0.2', seed:
         data.classes += [name for name in other.classes if name not in data.classes]
         data.notes += [note for note in other.notes if note not in data.notes]
     elif 'val' not in data.splits:
-        data.splits['train'], data.splits['val'] = divide(data, float(val), seed)
+        data.splits['train'], data.splits['val'] = divide(data, float(val or '0.2'), seed)
         number = len(data.splits['val'].coco['images'])
         data.notes.append(f'There is no split for validation: it gets {number} images of training (seed {seed}).')
+    elif val:
+        raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
+                        'or name a folder or file.')
     _tell_splits(data)
     return data
 
