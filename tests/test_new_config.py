@@ -18,6 +18,7 @@ from cpvt_mm import create_backbone
 from cpvt_mm import new_config as writing
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import swap_backbone
+from openmmlab_runs.data.image_sizes import is_for_cpu
 from openmmlab_runs.data.measuring import suggest
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
@@ -135,6 +136,7 @@ def test_schedule_and_sizes_are_for_the_backbone_that_is_swapped_in(
     assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (iters, batch)
     assert max(cfg.scale) == max(suggest(cfg, [json.loads((data / 'instances_training.json').read_text())])['scale'])
     assert max(cfg.scale) == longest
+    assert is_for_cpu(dict(detector=cfg.model)) == (arch == 'nano')
 
 
 @pytest.mark.slow

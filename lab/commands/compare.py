@@ -33,7 +33,7 @@ def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
 
     The cell of a metric has the mean over seeds and half of the range; it is empty if a variant lacks the metric.
     """
-    variants, tests = _names(rows, 'variant'), _names(rows, 'test')
+    variants, tests = names_of(rows, 'variant'), names_of(rows, 'test')
     # Fractions need more digits than percentages.
     digits = {metric: 1 if max(row.get(metric, 0) for row in rows) > 1 else 3 for metric in metrics}
 
@@ -41,7 +41,7 @@ def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
         [parameters] = {row['parameters'] for row in rows if row['variant'] == variant}
         times = [row['seconds_per_iteration'] for row in rows if row['variant'] == variant]
         known = [seconds for seconds in times if seconds is not None]
-        cells = [_cell(_values(rows, variant, test, metric), digits[metric]) for metric in metrics for test in tests]
+        cells = [_cell(values_of(rows, variant, test, metric), digits[metric]) for metric in metrics for test in tests]
         return [variant, f'{parameters / 1e6:.2f}', f'{min(known):.2f}' if known else '', *cells]
 
     columns = [f'{metric}, {test}' if len(tests) > 1 else metric for metric in metrics for test in tests]
@@ -50,15 +50,15 @@ def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
 
 def plot(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
     """Draws a panel per metric, with a line per variant over the tests; error bars span lowest to highest value."""
-    variants, tests = _names(rows, 'variant'), _names(rows, 'test')
+    variants, tests = names_of(rows, 'variant'), names_of(rows, 'test')
     figure = Figure(figsize=(2 + 5 * len(metrics), 4.5), layout='constrained')
     colours = colormaps['turbo'].resampled(len(variants))(range(len(variants)))
     for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
         axes.set_prop_cycle(color=colours)
         for i, variant in enumerate(variants):
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
-            x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
-            values = [found for test in tests if (found := _values(rows, variant, test, metric))]
+            x = [k + shift for k, test in enumerate(tests) if values_of(rows, variant, test, metric)]
+            values = [found for test in tests if (found := values_of(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
                           marker=MARKERS[i % len(MARKERS)], linestyle='--' if i % 2 else '-')
@@ -74,11 +74,13 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
-def _names(rows: Sequence[Row], column: str) -> list[str]:
+def names_of(rows: Sequence[Row], column: str) -> list[str]:
+    """Returns the variants or tests of rows, each once, in their order."""
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def _values(rows: Sequence[Row], variant: str, test: str, metric: str) -> list[float]:
+def values_of(rows: Sequence[Row], variant: str, test: str, metric: str) -> list[float]:
+    """Returns a metric of a variant in a test, one value for each seed that has it."""
     return [row[metric] for row in rows if (row['variant'], row['test']) == (variant, test) and metric in row]
 
 

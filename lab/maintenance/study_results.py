@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from lab.commands.compare import COLUMNS, plot, to_markdown
+from lab.commands.compare import COLUMNS, names_of, plot, to_markdown, values_of
 from lab.results import Row, write_figure
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.texts import markdown_table
@@ -25,7 +25,7 @@ def read_rows(files: Iterable[Path], only: Sequence[str] = ()) -> list[Row]:
             rows.append(dict(variant=found['variant'], seed=int(found['seed']), test=found.get('test', ''),
                              parameters=int(found['parameters']), **metrics,
                              seconds_per_iteration=float(seconds) if seconds else None))
-    names = [*dict.fromkeys(row['variant'] for row in rows)]
+    names = names_of(rows, 'variant')
     if missing := set(only) - set(names):
         raise UserError(f'no results of {", ".join(sorted(missing))}: choose from {", ".join(names)}.')
     return [row for name in only or names for row in rows if row['variant'] == name]
@@ -39,10 +39,8 @@ def best_of(scores: Mapping[str, Sequence[float]]) -> list[str]:
 
 def best_table(rows: Sequence[Row], metric: str) -> str:
     """Makes a table with a line for each test: the best, its mean, and those that are as good."""
-    scores: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if metric in row:
-            scores.setdefault(row['test'], {}).setdefault(row['variant'], []).append(row[metric])
+    scores = {test: {variant: values_of(rows, variant, test, metric) for variant in names_of(rows, 'variant')}
+              for test in names_of(rows, 'test')}
     return markdown_table([f'test, {metric}', 'best', 'mean', 'as good within the seeds'], [
         [test, best[0], f'{mean(found[best[0]]):.3g}', ', '.join(best[1:])]
         for test, found in scores.items() if (best := best_of(found))])

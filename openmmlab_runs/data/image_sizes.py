@@ -88,8 +88,8 @@ def _thinnest(data: Data) -> float:
 
 
 def is_for_cpu(model: dict[str, Any]) -> bool:
-    """Tells whether the backbone of a model is one of `FOR_CPU`."""
-    return (model.get('backbone') or {}).get('arch') in FOR_CPU
+    """Tells whether a backbone of a model, or of a part of it, is one of `FOR_CPU`."""
+    return any(part.get('arch') in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 
 def describe_data(data: Data, fit: Fit, bands: Bands | None = None) -> list[str]:

@@ -38,6 +38,7 @@ EACH: dict[str, Callable[[bytes], bool]] = {
     LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
     VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
 NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
+SHARE = 0.2  # of the images, for validation
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 
@@ -58,7 +59,7 @@ def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None,
     data = _read(source, options)
     if 'train' not in data.splits or not (data.is_semantic or data.splits['train'].coco['annotations']):
         raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
-    if val and not re.fullmatch(r'\d*\.?\d+', val):
+    if val is not None and not re.fullmatch(r'\d*\.?\d+', val):
         other = _read(Path(val), options)
         if (other.form, other.suffixes) != (data.form, data.suffixes):
             raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
@@ -72,10 +73,10 @@ def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None,
         data.classes += [name for name in other.classes if name not in data.classes]
         data.notes += [note for note in other.notes if note not in data.notes]
     elif 'val' not in data.splits:
-        data.splits['train'], data.splits['val'] = divide(data, float(val or '0.2'), seed)
+        data.splits['train'], data.splits['val'] = divide(data, SHARE if val is None else float(val), seed)
         number = len(data.splits['val'].coco['images'])
         data.notes.append(f'There is no split for validation: it gets {number} images of training (seed {seed}).')
-    elif val:
+    elif val is not None:
         raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
                         'or name a folder or file.')
     _tell_splits(data)

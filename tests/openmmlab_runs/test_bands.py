@@ -89,6 +89,12 @@ def test_images_of_8_bits_have_a_picture_that_mmcv_reads_too(mode: str, tmp_path
     np.testing.assert_array_equal(read_view(path), read_image(path))
 
 
+@pytest.mark.parametrize('name, is_plain', [('unassalpha', True), ('unspecified', False)])
+def test_a_fourth_channel_is_loaded_unless_the_file_calls_it_alpha(name: str, is_plain: bool) -> None:
+    expected = pixels(dtype='uint8')
+    assert check(tiff(expected, photometric='rgb', extrasamples=[name]), expected).is_plain == is_plain
+
+
 @pytest.mark.parametrize('dtype', ['int16', 'uint16', 'float32'])
 def test_declared_nodata_has_no_value(dtype: str) -> None:
     values = pixels().clip(0, 9000).astype(dtype)

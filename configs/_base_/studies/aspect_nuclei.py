@@ -1,5 +1,5 @@
 # Nuclei in their aspect, or squashed to squares of as many tokens (within 7 %). Half of the images are squares of 256
-# pixels, which both leave as they are; most others are 4:3 or 5:4. Tests are those of aspect_camvid.py.
+# pixels, which both leave as they are; the others are larger squares, 4:3 or 5:4. Tests are those of aspect_camvid.py.
 _base_ = './position_encodings.py'
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
 shapes = {'as they are': (296, 256), 'squashed': (256, 256), '1:2': (176, 352), '2:1': (352, 176)}  # width and height
