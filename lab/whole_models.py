@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import MessageHub
+from mmengine.logging import MessageHub, MMLogger
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.runner import set_random_seed
@@ -115,11 +115,13 @@ def _with_pyramid(config: str, arch: str) -> Config:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences logs and warnings of constructors."""
-    logging.disable(logging.WARNING)
+    """Silences mmengine's log and warnings of constructors."""
+    logger = MMLogger.get_current_instance()  # logging.disable would silence it for good, since it remembers its levels
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logger.setLevel(level)

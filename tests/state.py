@@ -104,3 +104,5 @@ def put_back() -> Iterator[None]:
             for (read, put), value in zip(SETTINGS, before, strict=True):
                 if read() != value:
                     put(value)
+            for _, logger in instances()[MMLogger]:  # it remembers which levels logging.disable had silenced
+                logger.setLevel(logger.level)

@@ -1,4 +1,5 @@
 """State that a test changes is put back."""
+import logging
 import os
 
 import pytest
@@ -21,3 +22,11 @@ def test_every_test_starts_the_same_and_what_changes_is_put_back(start: str) -> 
         os.chdir('/')
         torch.set_default_dtype(1 / 0)
     assert [read() for read, _ in SETTINGS] == before and 'CPVT_MM_NEW' not in os.environ
+
+
+def test_a_logger_that_was_disabled_logs_again() -> None:
+    logger = MMLogger.get_instance('lives on', log_level='INFO')
+    with put_back():
+        logging.disable(logging.INFO)
+        assert not logger.isEnabledFor(logging.INFO)
+    assert logger.isEnabledFor(logging.INFO)

@@ -183,6 +183,7 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
 
     handler = ReaderHandler()
     handler.attach(MMLogger.get_current_instance())
+    handler.setLevel(logging.INFO)  # until the runner has its own logger: this one may be of an earlier, quieter run
     progress = ProgressHook(handler)
     try:
         with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)):

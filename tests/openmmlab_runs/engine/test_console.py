@@ -1,5 +1,6 @@
 """The console of a run has what readers need, and the log file the rest."""
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -164,3 +165,11 @@ def test_prints_of_libraries_go_to_the_log_and_others_stay(log: list[tuple[str, 
         logger.error('wrong')
         raise RuntimeError
     assert capsys.readouterr().out == 'wrong\nwarning: odd ... (more in the log file)\n'
+
+
+def test_the_level_of_an_earlier_run_hides_no_note(capsys: pytest.CaptureFixture) -> None:
+    logger = MMLogger.get_instance('quiet', log_level='ERROR')
+    with readable_console():
+        show('for readers')
+    show('after it')
+    assert capsys.readouterr().out == 'for readers\n' and logger.handlers[0].level == logging.ERROR
