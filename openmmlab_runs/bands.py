@@ -47,8 +47,7 @@ def header_of(file: BinaryIO, name: str | Path) -> Header:
     with explained(name):
         if image := _plain(file):
             height, width = size_as_loaded(image)
-            channels = 3 if image.mode == 'P' else len(image.getbands())
-            return Header(height, width, Pixels(channels, 'uint8', True))
+            return Header(height, width, Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True))
         if _is_tiff(file):
             shape, axis, dtype = _layout(_series(file, name), name)
             channels = 1 if axis is None else shape[axis]
@@ -87,7 +86,7 @@ def decode_bands(content: bytes, name: str | Path) -> np.ndarray:
         file = BytesIO(content)
         if image := _plain(file):
             image = ImageOps.exif_transpose(image) if orientation(image) > 1 else image
-            return np.atleast_3d(np.asarray(image.convert({'P': 'RGB', '1': 'L'}.get(image.mode, image.mode))))
+            return np.atleast_3d(np.asarray(image.convert(_loaded_mode(image))))
         return _of_tiff(file, name) if _is_tiff(file) else _of_16_bits(content, file)
 
 
@@ -125,6 +124,11 @@ def _is_tiff(file: BinaryIO) -> bool:
     found = file.read(4) in TIFF
     file.seek(0)
     return found
+
+
+def _loaded_mode(image: Image.Image) -> str:
+    """Returns the mode without a palette, bits or inks."""
+    return {'P': 'RGB', 'CMYK': 'RGB', '1': 'L'}.get(image.mode, image.mode)
 
 
 def _plain(file: BinaryIO) -> Image.Image | None:

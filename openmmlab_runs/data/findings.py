@@ -8,7 +8,7 @@ from reprlib import Repr
 from typing import Any
 
 from mmengine.fileio import get
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.images import check_regular
@@ -140,5 +140,6 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
 
 def has_16_bits(image: Image.Image) -> bool:
     """Returns whether an image, not loaded yet, has 16 bits per channel, which mmcv's loader reads as 8."""
-    # Pillow's raw mode of the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits per channel.
-    return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))
+    # A TIFF has a tag for it. Else Pillow's raw mode tells, such as 'I;16' or 'RGB;16B'; 'BGR;16' has 5 bits a channel.
+    return 16 in {*getattr(image, 'tag_v2', {}).get(ExifTags.Base.BitsPerSample, ())} or any(
+        re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))

@@ -84,8 +84,10 @@ def test_png_of_16_bits_is_turned_as_mmcv_turns_it(turn: int, tmp_path: Path) ->
 def test_images_of_8_bits_have_a_picture_that_mmcv_reads_too(mode: str, tmp_path: Path) -> None:
     path = tmp_path / f'a.{"tif" if mode == "CMYK" else "png"}'
     Image.fromarray(pixels(channels=3, dtype='uint8')).convert(mode).save(path)
+    bands = {'1': 1, 'L': 1, 'LA': 2, 'RGBA': 4}.get(mode, 3)  # palettes and inks become colours
     with path.open('rb') as file:
-        assert header_of(file, path).pixels.is_plain
+        assert header_of(file, path).pixels == (bands, 'uint8', True)
+    assert read_bands(path).shape == (*pixels().shape[:2], bands)
     np.testing.assert_array_equal(read_view(path), read_image(path))
 
 

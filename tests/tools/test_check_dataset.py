@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import tifffile
 from mmengine.registry import DefaultScope
 from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
@@ -238,6 +239,13 @@ def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels
     assert has_16_bits(Image.open(path)) and faults(path) == [Finding(Kind.IMAGE, path, LOSES_BITS)]
     assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
     assert not any(has_16_bits(Image.fromarray(PIXELS).convert(mode)) for mode in ('1', 'P', 'RGBA'))
+
+
+def test_16_bits_are_found_in_planes_of_a_tiff(tmp_path: Path) -> None:
+    path = tmp_path / 'a.tif'
+    tifffile.imwrite(path, np.moveaxis(PIXELS * np.uint16(16), -1, 0), photometric='rgb', planarconfig='separate')
+    assert cv2.imread(str(path)).max() <= 16
+    assert has_16_bits(Image.open(path)) and faults(str(path)) == [Finding(Kind.IMAGE, str(path), LOSES_BITS)]
 
 
 @pytest.mark.parametrize('labels', [Labels(3), Labels(3, reduce_zero_label=True),
