@@ -155,6 +155,8 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 
 
 def _size(image: Picture, loader: LoadBandsFromFile | None) -> tuple[int, int]:
+    if isinstance(image, np.ndarray) and not image.size:
+        raise UserError(f'an image has shape {image.shape}, and so no pixels: leave it out.')
     if loader:
         return image.shape[:2] if isinstance(image, np.ndarray) else read_header(image)[:2]
     if not isinstance(image, np.ndarray):

@@ -1,7 +1,7 @@
 """Images from whatever a user has: files, folders, patterns, addresses, Pillow, arrays, tensors, videos and cameras."""
 import glob
-from collections.abc import Iterable, Iterator
-from io import BytesIO
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO, IOBase
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
@@ -21,6 +21,7 @@ from .images import MAX_PIXELS, check_pixels, decode, explained, to_rgb
 from .storage import TRY, limited
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
+NO_SOURCES = bytes, bytearray, memoryview, IOBase, Mapping  # what they yield, such as numbers, is no image
 Picture: TypeAlias = str | Path | np.ndarray
 Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Iterable[Source]'
 
@@ -56,17 +57,17 @@ def images_of(source: Source, urls: bool = False, as_rgb: bool = True) -> list[N
     if isinstance(source, np.ndarray):
         return [Named('image', source)]
     if isinstance(source, Image.Image):
-        name = Path(getattr(source, 'filename', '') or 'image').name
-        with explained(name):  # Pillow reads a file only now
-            return [Named(name, to_rgb(source) if as_rgb else np.atleast_3d(np.asarray(source)))]
+        name = Path(getattr(source, 'filename', '')).name
+        with explained(name or 'of Pillow'):  # Pillow reads a file only now
+            return [Named(name or 'image', to_rgb(source) if as_rgb else np.atleast_3d(np.asarray(source)))]
     if isinstance(source, Tensor):
         return [Named('image', image) for image in _of_tensor(source, as_rgb)]
-    if isinstance(source, int):
+    if isinstance(source, int) and not isinstance(source, bool):
         return _frames(source)
-    if isinstance(source, Iterable):
+    if isinstance(source, Iterable) and not isinstance(source, NO_SOURCES):
         return chain.from_iterable(images_of(one, urls, as_rgb) for one in source)
     raise UserError(f'an image is a {type(source).__name__}, but must be a path, an address, the number of a camera, '
-                    'an image of Pillow, an array or a tensor: convert it.')
+                    'an image of Pillow, an array or a tensor: convert it (content of a file by PIL.Image.open).')
 
 
 def never_ends(source: Source) -> bool:
@@ -134,6 +135,8 @@ def _frames(source: Path | int) -> Iterator[Named]:
     kind, name = ('camera', f'camera{source}') if isinstance(source, int) else ('video', source.name)
     if not isinstance(source, int) and (what := what_is(source)):
         raise UserError(f'video {source} {what}: correct the path.')
+    if isinstance(source, int) and source < 0:  # OpenCV would choose one, or crash
+        raise UserError(f'camera {source} does not exist: count cameras from 0.')
     capture = cv2.VideoCapture(source if isinstance(source, int) else str(source))
     number = 0
     try:

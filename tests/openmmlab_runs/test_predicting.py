@@ -142,6 +142,9 @@ def test_a_prediction_is_in_pixels_of_the_image_after_rotation(detector: BaseInf
 def test_an_image_that_cannot_be_predicted_is_one_sentence(detector: BaseInferencer, tmp_path: Path) -> None:
     told = refusal(list, infer(detector, [np.zeros((8, 8), np.uint8)]))
     assert told == 'an image has shape (8, 8) and type uint8, but must be (H, W, 3), RGB, uint8: convert it.'
+    for empty in (np.zeros((0, 8, 3), np.uint8), Image.new('RGB', (8, 0)), torch.zeros(3, 0, 8)):
+        assert refusal(list, infer(detector, [empty])) == (
+            'an image has shape (0, 8, 3), and so no pixels: leave it out.')
     assert 'no.png does not exist: pass an image' in refusal(list, infer(detector, [tmp_path / 'no.png']))
     assert refusal(list, infer(detector, [], 0)) == 'batch_size is 0, but must be at least 1.'
     told = refusal(list, infer(detector, [np.zeros((1, 9999, 3), np.uint8)]))

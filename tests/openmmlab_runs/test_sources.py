@@ -3,6 +3,7 @@ import functools
 import http.server
 import threading
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import cv2
@@ -97,6 +98,9 @@ def test_what_is_no_image_is_one_sentence(folder: Path) -> None:
                          (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have them from 0 to 1'),
                          (torch.zeros(3, 8, 8, dtype=torch.int64), 'a tensor has type torch.int64, but must be uint8'),
                          (None, 'an image is a NoneType, but must be'), (99, 'camera 99 gives no image'),
+                         (-1, 'camera -1 does not exist'), (True, 'an image is a bool, but must be'),
+                         (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),
+                         ({0: 'a.png'}, 'an image is a dict, but must be'),
                          (folder / 'no.avi', 'no.avi does not exist')):
         assert told in refusal(lambda source=source: list(images_of(source)))
     (folder / 'x.mp4').write_bytes(b'no video')
