@@ -1,8 +1,8 @@
 # Images in their aspect of 4:3, or squashed to squares of as many tokens (49 instead of 48 in the last stage). Each is
-# tested on images of both kinds, and on images stretched to 1:2 and 2:1.
+# tested on images of both kinds, and on images twice as wide or as high.
 _base_ = './position_encodings.py'
 config = '../../camvid/segformer_pyramid-cpvt-nano_camvid-192x256.py'
-shapes = {'as they are': (256, 192), 'squashed': (224, 224), '1:2': (320, 160), '2:1': (160, 320)}  # width and height
+shapes = {'as they are': (256, 192), 'squashed': (224, 224), 'wide': (320, 160), 'tall': (160, 320)}  # width and height
 variants = dict(_delete_=True, **{
     f'{name}, trained {shape}': dict(options={
         **_base_.variants[name]['options'],

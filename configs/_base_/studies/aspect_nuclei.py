@@ -2,7 +2,7 @@
 # pixels, which both leave as they are; the others are larger squares, 4:3 or 5:4. Tests are those of aspect_camvid.py.
 _base_ = './position_encodings.py'
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
-shapes = {'as they are': (296, 256), 'squashed': (256, 256), '1:2': (176, 352), '2:1': (352, 176)}  # width and height
+shapes = {'as they are': (296, 256), 'squashed': (256, 256), 'wide': (352, 176), 'tall': (176, 352)}  # width and height
 load = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
 resize = {name: dict(type='Resize', scale=scale, keep_ratio=name == 'as they are') for name, scale in shapes.items()}
 flip = dict(type='RandomFlip', prob=0.75, direction=['horizontal', 'vertical', 'diagonal'])
