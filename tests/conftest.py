@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import mmengine.config.config
 import numpy as np
 import pytest
@@ -84,6 +85,8 @@ class SharedFixtures:
 def pytest_configure(config: pytest.Config) -> None:
     # pytest does not call hooks of this file for fixtures of the session, whose folder is the one above.
     config.pluginmanager.register(SharedFixtures())
+    hypothesis.settings.register_profile('no times', deadline=None)  # tests never assert a time
+    hypothesis.settings.load_profile('no times')
 
 
 @pytest.fixture
