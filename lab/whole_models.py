@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import MessageHub, MMLogger
+from mmengine.logging import MessageHub
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.runner import set_random_seed
 
 from cpvt_mm.models.archs import PYRAMID_ARCHS
+from cpvt_mm.models.init import logs_from
 from cpvt_mm.swap import read_config, swap_backbone
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import first_line
@@ -116,12 +117,6 @@ def _with_pyramid(config: str, arch: str) -> Config:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Silences mmengine's log and warnings of constructors."""
-    logger = MMLogger.get_current_instance()  # logging.disable would silence it for good, since it remembers its levels
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            yield
-    finally:
-        logger.setLevel(level)
+    with logs_from(logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield

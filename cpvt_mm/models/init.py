@@ -67,11 +67,14 @@ def warn_if_missing(checkpoint: object) -> None:
 
 
 @contextmanager
-def only_warnings() -> Iterator[None]:
-    """Sets mmengine's logger to WARNING in the `with` block: it would print four lines for each parameter."""
+def logs_from(least: int) -> Iterator[None]:
+    """Sets mmengine's logger to `least`, a level of logging, or leaves it above, in the `with` block.
+
+    logging.disable would silence it for good, since this logger remembers which levels are enabled.
+    """
     logger = MMLogger.get_current_instance()
     level = logger.level
-    logger.setLevel(max(level, logging.WARNING))
+    logger.setLevel(max(level, least))
     try:
         yield
     finally:
@@ -94,13 +97,13 @@ class PretrainedInitMixin(BaseModule):
         Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
         """
         if self.is_init:
-            with only_warnings():
+            with logs_from(logging.WARNING):  # INFO is four lines for each parameter
                 super().init_weights()  # warns
             return
         init_cfg = self.init_cfg
         pretrained, self.init_cfg = split_init_cfg(init_cfg)
         try:
-            with only_warnings():
+            with logs_from(logging.WARNING):  # INFO is four lines for each parameter
                 super().init_weights()
         finally:
             self.init_cfg = init_cfg
