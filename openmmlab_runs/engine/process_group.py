@@ -28,7 +28,14 @@ def process_group(cfg: Config) -> Iterator[None]:
     `cfg.env_cfg.dist_cfg`, with gloo for 'pytorch' without a GPU. It is kept until the process ends, or a run fails.
     """
     global _own_group
-    if is_distributed() and dist.group.WORLD is not _own_group:
+    is_callers = is_distributed() and dist.group.WORLD is not _own_group
+    if is_callers or cfg.launcher != 'none':
+        # Models, runners and hooks refer to each other, and to the group, so it lives on when it is destroyed. A thread
+        # of gloo that is still there when the interpreter ends can abort the process
+        # (https://github.com/pytorch/pytorch/issues/190489).
+        atexit.unregister(gc.collect)
+        atexit.register(gc.collect)
+    if is_callers:
         if cfg.launcher == 'none':
             cfg.launcher = 'pytorch'
         # Launchers set LOCAL_RANK; mmengine chooses the GPU of this process by it.
@@ -48,7 +55,6 @@ def process_group(cfg: Config) -> Iterator[None]:
         if is_distributed():
             dist.destroy_process_group()
         _own_group = None
-        atexit.register(gc.collect)  # not now: the traceback refers to the models
         raise
     if dist.group.WORLD is not _own_group:
         _own_group = dist.group.WORLD
@@ -68,11 +74,9 @@ def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
 
 
 def _leave_together() -> None:
-    """Destroys the group after a barrier: else processes can abort (https://github.com/pytorch/pytorch/issues/190489).
-    """
+    """Destroys the group after a barrier, since gloo fails in a process whose peers have gone."""
     global _own_group
     if dist.group.WORLD is not None and dist.group.WORLD is _own_group:
         dist.barrier()
         dist.destroy_process_group()
         _own_group = None
-        gc.collect()  # models, runners and hooks refer to each other, and to the group
