@@ -2,6 +2,7 @@
 import sys
 from importlib import import_module
 
+from cpvt_mm.version import __version__
 from openmmlab_runs.errors import UserError, did_you_mean, exit_on_error, say
 
 # Modules of `cpvt_mm.commands`. Each is imported only when it is called.
@@ -20,8 +21,11 @@ COMMANDS = {
 def main() -> None:
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):
-        say('usage: cpvt_mm COMMAND [options]; cpvt_mm COMMAND --help prints the options.',
+        say('usage: cpvt_mm COMMAND [options]; cpvt_mm COMMAND --help prints the options, and --version the version.',
             *(f'  {command:<10}  {what}' for command, what in COMMANDS.items()))
+        return
+    if name == '--version':
+        say(f'cpvt_mm {__version__}')
         return
     if name not in COMMANDS:
         raise UserError(f'{name!r} is not a command{did_you_mean(name, COMMANDS)}; there are {", ".join(COMMANDS)}.')

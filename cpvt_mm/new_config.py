@@ -10,7 +10,7 @@ from mmengine.config import Config, ConfigDict
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
-from cpvt_mm.swap.writing import base_of, check_new, to_delta
+from cpvt_mm.swap.writing import base_for, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
 from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
@@ -159,16 +159,18 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
     hooks = hook_options(new, METRICS[task], early_stop, ema)
 
-    def text(batch: int) -> str:
-        return config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations, changes, load_from,
-                           drop_empty, bands, hooks, 20 if early_stop else 4)
+    with base_for(name, out) as inherited:
 
-    write_annotations(annotations, data)
-    write_text(out, text(batch))
-    if is_measured:
-        batch, sentence = choose_batch(load_config(out), batch)
-        lines.append(sentence)
+        def text(batch: int) -> str:
+            return config_text(lines, inherited, data, fit, task, iters, batch, annotations, changes, load_from,
+                               drop_empty, bands, hooks, 20 if early_stop else 4)
+
+        write_annotations(annotations, data)
         write_text(out, text(batch))
+        if is_measured:
+            batch, sentence = choose_batch(load_config(out), batch)
+            lines.append(sentence)
+            write_text(out, text(batch))
     return lines
 
 

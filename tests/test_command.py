@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpvt_mm.__main__ import COMMANDS
+from cpvt_mm.version import __version__
 from tests.conftest import ROOT
 from tests.tools.conftest import Capture, Run
 
@@ -20,6 +21,10 @@ def test_alone_it_lists_its_commands(run_tool: Run, capsys: Capture) -> None:
     assert listed == [*COMMANDS] * 2 == [*TOOLS] * 2
     assert {path.stem for path in (ROOT / 'cpvt_mm/commands').glob('[!_]*.py')} == {
         name.replace('-', '_') for name in COMMANDS}
+
+
+def test_it_tells_its_version(run_tool: Run, capsys: Capture) -> None:
+    assert run_tool(COMMAND, '--version') == '' and capsys.readouterr().out == f'cpvt_mm {__version__}\n'
 
 
 @pytest.mark.parametrize('command, tool', TOOLS.items())

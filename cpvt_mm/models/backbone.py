@@ -35,6 +35,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
     depths: tuple[int, ...]  # number of built blocks of each stage
     spans_frames: bool  # whether a position encoding mixes the frames of a clip
     patch_size: int  # of the first patch embedding, in pixels
+    layer_decay_constructor = 'cpvt_mm.LayerDecayOptimWrapperConstructor'  # for `optim_wrapper.constructor`
 
     def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
                  drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:

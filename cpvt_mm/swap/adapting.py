@@ -7,6 +7,7 @@ from torch import nn
 
 from cpvt_mm.models import CPVT
 from openmmlab_runs.config_walk import walk
+from openmmlab_runs.engine.checks import LAYER_DECAY
 
 from .probing import CannotSwap
 
@@ -98,8 +99,6 @@ BATCH_SIZE = 16
 POSITION_KEYS = ('absolute_pos_embed', 'relative_position_bias_table', 'pos_embed', 'pos_block', 'position_encodings')
 # Learnt tokens of plain transformers.
 TOKEN_KEYS = ('cls_token', 'mask_token')
-# These constructors support the parameter names of a few backbones only.
-LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
@@ -132,7 +131,7 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
         wrapper['paramwise_cfg'] = dict(custom_keys=dict(DECAY_RULES))
         del wrapper['constructor']
         if isinstance(backbone, CPVT):
-            wrapper['constructor'] = 'cpvt_mm.LayerDecayOptimWrapperConstructor'
+            wrapper['constructor'] = CPVT.layer_decay_constructor
             rate = paramwise.get('layer_decay_rate', paramwise.get('decay_rate'))  # mmseg has both names
             wrapper['paramwise_cfg']['layer_decay_rate'] = rate
     elif paramwise.get('custom_keys'):

@@ -2,7 +2,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +10,30 @@ from mmengine.config import Config
 
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
+from openmmlab_runs.engine.config import LIBRARIES
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
+from openmmlab_runs.pure_python import to_text_style
 
 
 def read_config(name: str) -> Config:
     """Reads a config by path, or by a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
 
-    Raises a UserError if it cannot be read, or an ImportError if its library cannot be imported.
+    One in the pure Python style, whose types are classes, becomes one in the text style. Raises a UserError if it
+    cannot be read, or an ImportError if its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
     try:
-        cfg = _read(name)
+        cfg = to_text_style(_read(name), LIBRARIES)
     except Exception as error:  # a config is a program and can raise any error
         raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
                         'name, or name the path of its file.') from error
     kind = (cfg.get('model') or {}).get('type', '')
     if not isinstance(kind, str) or kind.count('.') > 1:
-        raise UserError(f'config {name} has classes as types, in the pure Python style, from which the new config '
-                        'cannot inherit: convert it to the text style first, in Python with '
-                        "openmmlab_runs.engine.load_config('CONFIG').dump('NEW.py').")
+        raise UserError(f'config {name} has the model {kind}, but no default_scope: set it to '
+                        f'{" or ".join(LIBRARIES)}.')
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')
@@ -53,9 +55,27 @@ def _read(name: str) -> Config:
         return read(*source)
 
 
-def base_of(name: str, out: Path) -> str:
-    """Returns the value of `_base_` with which a config at `out` inherits from config `name`."""
-    return name if '::' in name else os.path.relpath(Path(name).resolve(), out.resolve().parent)
+@contextmanager
+def base_for(name: str, out: Path) -> Iterator[str]:
+    """Yields the value of `_base_` with which a config at `out` inherits from config `name`.
+
+    From the pure Python style, none in the text style can inherit. Then `<name of out>_base.py` beside it, which must
+    not exist, gets the content of the config in the text style, and is the base. An error in the `with` block removes
+    it.
+    """
+    cfg = _read(name)
+    text = to_text_style(cfg, LIBRARIES)
+    if text is cfg:
+        yield name if '::' in name else os.path.relpath(Path(name).resolve(), out.resolve().parent)
+        return
+    base = out.with_name(f'{out.stem}_base.py')
+    check_new(base)
+    write_text(base, assignments(text.to_dict()))
+    try:
+        yield base.name
+    except BaseException:
+        base.unlink()
+        raise
 
 
 def shipped_configs(library: str) -> Path:
@@ -92,11 +112,12 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
     try:
-        write_text(temporary, assignments(dict(_base_=base_of(name, out), **delta)))
-        if not _reads_as(temporary, new):
-            raise UserError(f'{out} cannot inherit from config {name}, because mmengine does not find it from there, '
-                            'or reads another content: copy the config to that folder, and swap the copy.')
-        temporary.replace(out)
+        with base_for(name, out) as base:
+            write_text(temporary, assignments(dict(_base_=base, **delta)))
+            if not _reads_as(temporary, new):
+                raise UserError(f'{out} cannot inherit from config {name}, because mmengine does not find it from '
+                                'there, or reads another content: copy the config to that folder, and swap the copy.')
+            temporary.replace(out)
     except OSError as error:
         raise UserError(f'{out} cannot be written ({error.strerror}): choose another folder.') from error
     finally:

@@ -21,11 +21,13 @@ from openmmlab_runs.texts import label
 VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
 COLUMNS, ROWS = 4, 3
 SIDE = 4.  # of a sample, in inches
+MOST = 200  # objects of a sample: more take minutes, and hide each other
 
 
 def draw_sheet(cfg: Config, split: str) -> Figure | None:
     """Paints annotations of at most 12 samples, not augmented, of a split's dataset, or of the first of several, for
-    mmdet or mmseg. Returns None if no sample can be loaded, or none has boxes or a label map.
+    mmdet or mmseg. Of more than `MOST` objects, every so many are painted, and the title tells how many. Returns None
+    if no sample can be loaded, or none has boxes or a label map.
     """
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()
@@ -43,7 +45,12 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault
-                tiles += _paint(dataset[index], visualizer, bool(bands_loader(pipeline)))
+                info = dataset.get_data_info(index)
+                objects = info.get('instances', [])
+                info['instances'] = objects[::max(1, -(-len(objects) // MOST))]
+                cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > MOST)
+                tiles += [(name + cut, image) for name, image in _paint(
+                    dataset.pipeline(info), visualizer, bool(bands_loader(pipeline)))]
     if not tiles:
         return None
     rows = -(-len(tiles) // COLUMNS)

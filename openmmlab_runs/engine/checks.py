@@ -23,6 +23,8 @@ OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', tot
 OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
             'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
             'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
+# Optimizer constructors of mmdet and mmseg that know the names of parameters of a few backbones only.
+LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 # What must be a dict, if it is set.
 DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *(
     f'{split}_dataloader' for split in SPLITS))
@@ -102,6 +104,17 @@ def check_model(model: nn.Module) -> None:
                 raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
                                 f'{backbone.in_channels}: {OF_BANDS}.')
             _check_readers(part, [*backbone.out_channels])
+
+
+def check_layer_decay(model: nn.Module, cfg: Config) -> None:
+    """Raises a UserError if layer decay of mmdet or mmseg is for a backbone that names a constructor of its own."""
+    constructor = str((cfg.get('optim_wrapper') or {}).get('constructor')).rpartition('.')[2]
+    own = [(type(part).__name__, part.layer_decay_constructor) for part in model.modules()
+           if hasattr(part, 'layer_decay_constructor')]
+    if constructor in LAYER_DECAY and own:
+        raise UserError(f'optim_wrapper.constructor is {constructor}, which knows no layers of {own[0][0]}: set '
+                        f'optim_wrapper.constructor={own[0][1]!r} and optim_wrapper.paramwise_cfg=dict('
+                        'layer_decay_rate=0.7), or another rate.')
 
 
 def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:

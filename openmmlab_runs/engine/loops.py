@@ -13,7 +13,7 @@ from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
 from openmmlab_runs.registry import LOOPS
 
-from .checks import check_metrics, check_model
+from .checks import check_layer_decay, check_metrics, check_model
 from .ranks import all_or_none, share_annotations
 from .workers import check_shared_memory, limit_waiting
 
@@ -55,6 +55,8 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     """
     with all_or_none():
         check_model(runner.model)
+        if split == 'train':
+            check_layer_decay(runner.model, runner.cfg)
         if is_main_process() and split != 'val':
             splits = ('train', 'val') if split == 'train' else (split,)
             check_metrics(runner.model, runner.cfg, splits)

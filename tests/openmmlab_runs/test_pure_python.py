@@ -7,7 +7,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import Registry
 
-from cpvt_mm.swap import read_config
+from cpvt_mm.swap import read_config, swap_backbone, write_config
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
 
@@ -61,7 +61,12 @@ def test_a_config_with_classes_is_that_with_names(config: Path, tmp_path: Path) 
     Config.fromfile(path).dump(tmp_path / 'places.py')  # as mmengine writes it
     assert load_config(tmp_path / 'places.py', work_dir='work').to_dict() == expected.to_dict()
     for name in (path, tmp_path / 'places.py'):
-        assert 'in the pure Python style, from which the new config cannot inherit' in refusal(read_config, str(name))
+        old, out = read_config(str(name)), tmp_path / f'new_{name.name}'
+        new = swap_backbone(old, arch='nano')
+        write_config(old, new, str(name), out)  # a base in the text style lies beside it
+        assert load_config(out).model.to_dict() == new.model.to_dict()
+        assert Config.fromfile(out.with_name(f'{out.stem}_base.py')).to_dict() == old.to_dict()
+        assert 'exists already' in refusal(write_config, old, new, str(name), tmp_path / f'new_{name.name}')
     cfg.dump(tmp_path / 'text.py')
     assert read_config(str(tmp_path / 'text.py')).to_dict() == expected.to_dict()
 
