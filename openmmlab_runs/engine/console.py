@@ -121,7 +121,7 @@ class ProgressHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        state = describe_run(runner, interval)
+        state = describe_run(runner)
         if not self._advance('training', done, total, state) and (
                 not self.begun or done % interval == 0 or done == total) and self.handler.level <= logging.INFO:
             say(f'{done:{len(str(total))}}/{total}  {state}')
@@ -145,13 +145,18 @@ class ProgressHook(Hook):
         return True
 
 
-def describe_run(runner: Runner, window: int) -> str:
-    """Returns the mean loss of the last iterations, the learning rate and the time left of a training."""
-    scalars = runner.message_hub.log_scalars
+def describe_run(runner: Runner) -> str:
+    """Returns loss, learning rates and time left of a training, as the log has them: the mean loss of its window, the
+    rate of the first parameters of each optimizer, and, if it is another one, that from which factors make all rates.
+    """
+    scalars, window = runner.message_hub.log_scalars, runner.log_processor.window_size
     loss = f'loss {scalars["train/loss"].mean(window):.4f}  ' if 'train/loss' in scalars else ''
-    rates = [f'rate {scalars[name].current():.2e}  ' for name in ('train/base_lr', 'train/lr') if name in scalars]
-    left = timedelta(seconds=round(runner.message_hub.get_info('eta', 0)))
-    return f'{loss}{"".join(rates[:1])}left {left}'
+    rates = ''
+    for name in [name for name in scalars if re.match(r'train/(.+\.)?lr$', name)]:
+        own, base = (f'{scalars[one].current():.2e}' if one in scalars else '' for one in (
+            name, name.removesuffix('lr') + 'base_lr'))
+        rates += f'{name[6:-2]}rate {own}  ' + f'base {base}  ' * (base not in ('', own))
+    return f'{loss}{rates}left {timedelta(seconds=int(runner.message_hub.get_info("eta", 0)))}'
 
 
 class ReadableRunner(Runner):

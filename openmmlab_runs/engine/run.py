@@ -1,5 +1,6 @@
 """Trains and tests configs of all supported libraries, with errors in one sentence."""
 import copy
+import math
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -64,13 +65,10 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
-    if auto_scale_lr:
-        if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-            raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
-                            'it to the batch size that the learning rate is for.')
-        cfg.auto_scale_lr.enable = True
     with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored():
         checkpoint = prepare_to_resume(cfg, resume)
+        if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
+            scale_rate(cfg)
         named = cfg.get('load_from')
         with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
               failures_as_user_errors('training cannot begin', cfg.work_dir) as built,
@@ -127,6 +125,26 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         del content  # frees memory; mmengine reads the file again
         check_classes(trained, classes_of(runner.test_loop.dataloader.dataset), checkpoint)
         return runner.test()
+
+
+def scale_rate(cfg: Config) -> None:
+    """Scales the learning rate to the images of an update, in place, where mmengine would not count accumulated ones,
+    nor scale the rate that factors of parameters multiply. The config then is for so many images, and not scaled again.
+    """
+    wrapper, base = cfg.optim_wrapper, (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    rate = wrapper.get('optimizer', {}).get('lr')
+    for key, value, what in (('auto_scale_lr.base_batch_size', base, 'batch size that the learning rate is for'),
+                             ('optim_wrapper.optimizer.lr', rate, 'learning rate for that batch size')):
+        if not isinstance(value, int | float) or not value > 0:
+            raise UserError(f'--auto-scale-lr needs {key}, which is {value!r}: set it to the {what}.')
+    factors = cfg.train_dataloader.get('batch_size', 1), get_world_size(), wrapper.get('accumulative_counts', 1)
+    images = math.prod(factors)
+    wrapper.optimizer.lr = rate * images / base
+    cfg.auto_scale_lr = dict(enable=False, base_batch_size=images)
+    if images != base and not cfg.resume:  # else the rate is the checkpoint's
+        show('The learning rate is scaled from {:.4g} to {:.4g}, because it is for {} images, but an update has {} '
+             '({} of a batch x {} processes x {} batches).'.format(
+                 rate, wrapper.optimizer.lr, base, images, *factors))
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:

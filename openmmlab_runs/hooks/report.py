@@ -14,6 +14,7 @@ from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel
+from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from rich.cells import cell_len
 
@@ -26,6 +27,7 @@ from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable, shell
 from openmmlab_runs.thresholds import write_thresholds
 
+from .accumulation import wrappers
 from .checkpoint import best_checkpoints
 from .confusion import IOU, SCORE, Confusion
 from .score_curves import ScoreCurves, draw_curves
@@ -193,16 +195,23 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
         yield split, '; '.join([f'{len(dataset)} images of {", ".join(sources)}', *sizes])
     classes = classes_of(runner.train_dataloader.dataset)
     yield 'classes', f'{len(classes)}: ' + ', '.join([*classes[:MAX_CLASSES], *['...'] * (len(classes) > MAX_CLASSES)])
-    batch, optimizer = cfg.train_dataloader.batch_size * get_world_size(), cfg.optim_wrapper.get('optimizer') or {}
-    yield 'batch', f'{batch} images on {get_world_size()} x {get_device()}' + (
-        f'; {optimizer.get("type")}, lr {optimizer.get("lr")}' if optimizer else '')
-    epochs = runner.max_iters * batch / len(runner.train_dataloader.dataset)
+    batch, counts = cfg.train_dataloader.batch_size * get_world_size(), cfg.optim_wrapper.get('accumulative_counts', 1)
+    yield 'batch', '; '.join([f'{batch} images on {get_world_size()} x {get_device()}' + (
+        f', {counts} batches for each update' if counts > 1 else ''), *map(rates_of, wrappers(runner).values())])
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    epochs = cfg.train_cfg.get('max_epochs') or runner.max_iters * batch / len(runner.train_dataloader.dataset)
     yield 'schedule', f'{runner.max_iters} iterations ({epochs:.3g} epochs)' + (
         f'; validation every {getattr(runner.train_loop, "val_interval", 1)} {unit}' if runner.val_loop else '')
     if runner.iter:
         yield 'resumed', f'after iteration {runner.iter}'
     yield 'results in', near(runner.work_dir)
+
+
+def rates_of(wrapper: OptimWrapper) -> str:
+    """Returns an optimizer and its learning rates, from the least to the largest, before a schedule changes them."""
+    rates = sorted(float(group.get('initial_lr', group['lr'])) for group in wrapper.optimizer.param_groups)
+    ends = dict.fromkeys(f'{rate:.4g}' for rate in (rates[0], rates[-1]))
+    return f'{type(wrapper.optimizer).__name__}, lr {" to ".join(ends)}'
 
 
 def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:

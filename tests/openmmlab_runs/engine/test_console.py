@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,15 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import MessageHub, MMLogger
-from mmengine.runner import Runner
+from mmengine.runner import LogProcessor, Runner
 from pycocotools.coco import COCO
 
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.engine.console import readable_console
+from openmmlab_runs.engine.console import describe_run, readable_console
 from openmmlab_runs.errors import show
 from tests.conftest import UPERNET, toy_overrides
 from tests.pictures import is_drawn
@@ -140,13 +143,65 @@ def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch)
     hub.update_scalar('train/loss', 0.5)
     hub.update_scalar('train/lr', 0.01)
     hub.update_info('eta', 61.4)
-    runner = SimpleNamespace(iter=0, max_iters=2, hooks=[], message_hub=hub)
+    runner = SimpleNamespace(iter=0, max_iters=2, hooks=[], message_hub=hub, log_processor=LogProcessor())
     terminal = StringIO()
     terminal.isatty = lambda: True
     with redirect_stdout(terminal) as out, readable_console() as [progress]:
         progress.after_train_iter(runner, 0)
         assert re.search(r'1/2.*loss 0\.5000  rate 1\.00e-02  left 0:01:01', out.getvalue())
     assert out.getvalue().endswith('\r\x1b[1A\x1b[2K')  # back to its beginning, and erased
+
+
+# The rate that multipliers of parameters multiply is scaled, too, and images that are accumulated count.
+SCALED = {
+    'factors': ({'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 10.}, 1e-3 * 2 / 16, 'to 0.00125'),
+    'accumulated': ({'optim_wrapper.accumulative_counts': 4}, 1e-3 * 8 / 16, ''),
+    'decay': ({'optim_wrapper.constructor': 'cpvt_mm.LayerDecayOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
+               dict(_delete_=True, layer_decay_rate=0.5)}, 1e-3 * 2 / 16, 'to 0.000125')}
+
+
+@pytest.mark.parametrize('options, rate, shown', SCALED.values(), ids=SCALED)
+def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], rate: float, shown: str,
+                                                      toy_shapes: Path, tmp_path: Path) -> None:
+    def run(config: Path, **more: Any) -> Any:
+        return printed(tmp_path, train, load_config(config, toy_overrides(toy_shapes, **{
+            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_cfg.max_iters': 1, 'log_level': 'INFO',
+            'param_scheduler': [], 'train_cfg.val_interval': 9, **more}), str(tmp_path)),
+                       auto_scale_lr=True, hooks=[see])
+
+    used: list[set[float]] = []
+    see = Hook()
+    see.after_train_iter = lambda runner, **batch: used.append(
+        {group['lr'] for group in runner.optim_wrapper.optimizer.param_groups})
+    for number in range(2):  # the written config is for the scaled rate, and does not scale it again
+        done = run(tmp_path / UPERNET.name, **options) if number else run(UPERNET, **options, **{
+            'auto_scale_lr.base_batch_size': 16})
+        logged = json.loads(next(tmp_path.rglob('scalars.json')).read_text().splitlines()[0])
+        assert rate in (logged['lr'], logged.get('base_lr')) and logged['lr'] in used[-1]
+        assert re.findall(r' (?:rate|base) (\d\S+)', done.out) == list(dict.fromkeys(
+            f'{logged[name]:.2e}' for name in ('lr', 'base_lr') if name in logged))
+        assert f'{max(used[-1]):.4g}\n' in re.search('^batch .*\n', done.out, re.MULTILINE)[0] and shown in done.out
+        assert done.out.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1 - number
+
+
+NAMES = ('loss', 'lr', 'base_lr', 'a.lr', 'a.base_lr', 'loss_b')
+
+
+@given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, st.floats(1e-9, 1e3))), min_size=1),
+       st.integers(1, 12), st.floats(0, 1e6))
+def test_each_number_of_progress_is_in_the_log(steps: list[dict[str, float]], window: int, left: float) -> None:
+    hub, processor = MessageHub('numbers'), LogProcessor(window, by_epoch=False, num_digits=4)
+    for step in steps:
+        for name, value in step.items():
+            hub.update_scalar(f'train/{name}', value)
+    hub.update_info('eta', left)
+    runner = SimpleNamespace(iter=0, max_iters=2, message_hub=hub, log_processor=processor, _train_loop=None)
+    logged, _ = processor.get_log_after_iter(runner, 0, 'train')
+    text, expected = describe_run(runner), [f'loss {logged["loss"]:.4f}'] if 'loss' in logged else []
+    assert text.startswith(''.join(expected)) and text.endswith(str(timedelta(seconds=int(left))))
+    rates = {f'{value:.2e}' for name, value in logged.items() if name.endswith('lr')}
+    told = set(re.findall(r'\d\.\d\de[-+]\d+', text))
+    assert told <= rates and told >= {f'{value:.2e}' for name, value in logged.items() if name in ('lr', 'a.lr')}
 
 
 def test_prints_of_libraries_go_to_the_log_and_others_stay(log: list[tuple[str, str]],
