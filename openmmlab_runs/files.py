@@ -5,10 +5,10 @@ import os
 import platform
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from .errors import UserError, first_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar('T')
 
 # Numbers of errors of a full disk: no space, quota exceeded, and file size limit exceeded.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -74,6 +76,21 @@ def check_free(path: Path) -> None:
         raise UserError(f'{path} exists already: choose another file.')
     if not path.parent.is_dir():
         raise UserError(f'folder {path.parent} does not exist: create it, or choose another.')
+
+
+def read_state(path: Path, parse: Callable[[str], T], todo: str) -> T | None:
+    """Returns what `parse` makes of the text of a small file that a run leaves; None if there is no such file. If it
+    cannot be read or parsed, as one that is cut, a UserError names it, and says what to do.
+    """
+    what = what_is(path)
+    if what == 'does not exist':
+        return None
+    try:
+        if not what:
+            return parse(path.read_text('utf-8'))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        what = f'cannot be used ({first_line(error)})'
+    raise UserError(f'{path} {what}: {todo}.')
 
 
 def write_text(path: Path, text: str) -> None:
@@ -133,7 +150,9 @@ def held(folder: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout as error:
-            who = holder.read_text('utf-8') if not what_is(holder) else 'another process'
+            who = 'another process'
+            with suppress(UserError):
+                who = read_state(holder, str.strip, '') or who
             raise UserError(f'{folder} is in use by {who}: wait until that run ends, or choose another folder.'
                             ) from error
         except (OSError, NotImplementedError) as error:

@@ -2,14 +2,12 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from .curves import Curve
 from .engine.ranks import hash_weights
-from .errors import UserError, first_line
-from .files import write_text
+from .files import read_state, write_text
 
 NAME = 'thresholds.json'
 
@@ -34,11 +32,12 @@ def find_thresholds(folders: Iterable[Path], model: nn.Module) -> tuple[Path, di
              for file in (folder / NAME, *sorted(folder.glob(f'test/*/{NAME}'), reverse=True)) if file.is_file()]
     own = hash_weights(model) if files else ''
     for file in files:
-        try:
-            content: dict[str, Any] = json.loads(file.read_text(encoding='utf-8'))
-            if content['weights'] == own:
-                return file, {name: float(one['score_thr']) for name, one in content['classes'].items() if one}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f'{file} is no file of thresholds ({first_line(error)}): remove it, or test the checkpoint '
-                            'again.') from error
+        weights, thresholds = read_state(file, _parsed, 'remove it, or test the checkpoint again') or ('', {})
+        if weights == own:
+            return file, thresholds
     return None
+
+
+def _parsed(text: str) -> tuple[str, dict[str, float]]:
+    content = json.loads(text)
+    return content['weights'], {name: float(one['score_thr']) for name, one in content['classes'].items() if one}

@@ -2,6 +2,7 @@
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from mmengine.logging import print_log
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.errors import UserError, show
+from openmmlab_runs.files import read_state
+from openmmlab_runs.texts import CONTROLS
 
 from .ranks import all_or_none
 
 # Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 COUNTS = ('iter', 'epoch')
+# What to do with a checkpoint whose state does not fit.
+INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume'
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
@@ -51,8 +56,7 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     missing = _missing(checkpoint)
     if missing:
         raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '
-                        '(it may be a published one): start from its weights with --cfg-options load_from=CHECKPOINT '
-                        'instead of --resume.')
+                        f'(it may be a published one): {INSTEAD}.')
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine also restores the seed, but too late for the order of the data.
@@ -61,14 +65,27 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
 
 
 def last_checkpoint(work_dir: str | Path) -> str:
-    """Returns the path in the file `last_checkpoint` of a work dir, which may have moved since (`in_folder`), or ''."""
-    note = Path(work_dir, 'last_checkpoint')
-    return in_folder(work_dir, note.read_text('utf-8').strip()) if note.is_file() else ''
+    """Returns the path in the file `last_checkpoint` of a work dir, which may have moved since (`in_folder`); '' if
+    there is no such file, and a UserError if it has no path.
+    """
+    named = read_state(Path(work_dir, 'last_checkpoint'), _path, 'remove it')
+    return in_folder(work_dir, named) if named else ''
+
+
+def _path(text: str) -> str:
+    path = text.strip()
+    if not path or CONTROLS.search(path):
+        raise ValueError('it has no path')
+    return path
 
 
 def how_to_continue(work_dir: str | Path) -> str:
     """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
-    last = last_checkpoint(work_dir)
+    last = ''
+    with suppress(UserError):
+        last = last_checkpoint(work_dir)
+    # It may be interrupted between a whole checkpoint and the note of its name.
+    last = last or next(map(str, _candidates(Path(work_dir), '', [])), '')
     return f'continue from {last} with --resume' if last else 'start again'
 
 
@@ -84,10 +101,14 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     It searches the work dir and the folder of the named checkpoint, and logs what it skips. It returns path and
     content, or None if there is none; a UserError if `last_checkpoint` names one, but none is complete.
     """
-    named = last_checkpoint(work_dir)
+    faults: list[str] = []
+    named, note = '', f'{work_dir}/last_checkpoint'
+    try:
+        named = last_checkpoint(work_dir)
+    except UserError as error:
+        faults.append(_fault(error))
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
         return named, read_checkpoint(named)
-    faults: list[str] = []
     for path in _candidates(Path(work_dir), named, faults):
         try:
             checkpoint = read_checkpoint(path)
@@ -97,13 +118,15 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
         if missing := _missing(checkpoint):
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
             continue
+        if str(path) == named and Path(path).resolve().parent != Path(work_dir).resolve():
+            faults.append(f'{note} names it, in another folder')
         if faults:
             print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
         return str(path), checkpoint
     found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
-    if named:
-        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {work_dir}/last_checkpoint to '
-                        'train from the beginning.')
+    if Path(note).exists():
+        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the '
+                        'beginning.')
     show(f'{found}: training from the beginning.')
     return None
 

@@ -3,7 +3,7 @@ import copy
 import math
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from openmmlab_runs.checkpoints.comparing import check_fills_backbones, check_fi
 from openmmlab_runs.checkpoints.reading import read_checkpoint, readable
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
-from openmmlab_runs.files import DISK_FULL, write_text
+from openmmlab_runs.files import DISK_FULL, held, write_text
 from openmmlab_runs.processes import handlers_restored
 from openmmlab_runs.registry import in_scope
 
@@ -29,7 +29,8 @@ from .kept_predictions import KeepPredictionsHook
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
-from .resuming import how_to_continue, prepare_to_resume
+from .ranks import all_or_none
+from .resuming import INSTEAD, how_to_continue, prepare_to_resume
 from .run_config import secrets_of
 from .views import MergeViewsHook
 from .workers import lost_workers
@@ -65,13 +66,16 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
-    with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored():
+    with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored(), ExitStack() as holding:
+        with all_or_none():
+            if is_main_process():  # before a run that is under way removes what is read here
+                holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
         if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             scale_rate(cfg)
-        named = cfg.get('load_from')
+        named, resumed = cfg.get('load_from'), checkpoint['meta']['iter'] if checkpoint else None
         with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
-              failures_as_user_errors('training cannot begin', cfg.work_dir) as built,
+              failures_as_user_errors('training cannot begin', cfg.work_dir, resumed) as built,
               readable(named) if named else nullcontext() as cfg.load_from):
             runner = build_runner(cfg, [*hooks, *own_hooks])
             built.append(runner)
@@ -167,11 +171,11 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
 
 
 @contextmanager
-def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
+def failures_as_user_errors(what: str, work_dir: str, resumed: int | None = None) -> Iterator[list[Runner]]:
     """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in `work_dir`.
 
-    After the first training iteration, only deaths and hangs of ranks and workers are converted, because the config is
-    hardly the cause of others. The block gets a list for its runner.
+    After the first training iteration, of those after `resumed` ones, only deaths and hangs of ranks and workers are
+    converted, because the config is hardly the cause of others. The block gets a list for its runner.
     """
     built: list[Runner] = []
     try:
@@ -185,14 +189,15 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
                             ) from error
         if lost := lost_workers(error):
             raise lost from error
-        if built and built[0].message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
+        # runner.iter would build the failed train loop.
+        if built and built[0].message_hub.get_info('iter', 0) > (resumed or 0):
             raise
         path = Path(work_dir, 'traceback.txt')
         if is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, for_readers(traceback.format_exc()))
-        raise UserError(f'{what} ({explain(error)}): correct the config, or see the '
-                        f'traceback in {path}.') from error
+        todo = f'correct the config, or {INSTEAD}' if resumed is not None else 'correct the config'
+        raise UserError(f'{what} ({explain(error)}): {todo}, or see the traceback in {path}.') from error
 
 
 @contextmanager

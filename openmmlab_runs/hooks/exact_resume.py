@@ -18,7 +18,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import DATA_SAMPLERS, HOOKS
 
 from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
-from .schedule import explain_schedule, has_other_schedule
+from .schedule import STATE, check_resumes, explain_schedule, has_other_schedule, state_of
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
 # `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
@@ -63,6 +63,7 @@ class ExactResumeHook(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         self._go_on_from(runner, meta)
+        check_resumes(runner, checkpoint, self.done)
         under_way = checkpoint.get(ACCUMULATED, {})
         put_back(runner, under_way.get('gradients', {}))
         self.counts = under_way.get('counts', {})
@@ -146,6 +147,7 @@ class ExactResumeHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if 'optimizer' in checkpoint:  # others are not for resuming
             checkpoint.update(accumulated(runner))
+            checkpoint['meta'][STATE] = state_of(runner)
         meta = checkpoint['meta']
         meta.update({MARK: True, SETTINGS: {**settings(runner.cfg), **data_of(runner)},
                      STOPPING: [[hook.wait_count, hook.best_score] for hook in _stopping(runner)],

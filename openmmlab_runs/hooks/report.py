@@ -21,8 +21,9 @@ from rich.cells import cell_len
 from openmmlab_runs.checkpoints.comparing import inner
 from openmmlab_runs.curves import Curve
 from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
+from openmmlab_runs.engine.ranks import all_or_none
 from openmmlab_runs.errors import show
-from openmmlab_runs.files import near, write_figure, write_text
+from openmmlab_runs.files import near, read_state, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable, shell
 from openmmlab_runs.thresholds import write_thresholds
@@ -62,10 +63,12 @@ class ReportHook(Hook):
         self.classes = ''  # the text on metrics by class
 
     def before_train(self, runner: Runner) -> None:
-        path = Path(runner.work_dir, 'validations.json')
-        content = json.loads(path.read_text(encoding='utf-8')) if runner.iter and path.is_file() else {}
-        self.validations = _of_this_run({int(step): metrics for step, metrics in content.items()}, runner.iter,
-                                        runner.message_hub.runtime_info.get(VALIDATIONS))
+        written = None
+        with all_or_none():
+            if runner.iter:
+                written = read_state(Path(runner.work_dir, 'validations.json'), parse_validations,
+                                     'remove it, since the checkpoint has the metrics, too')
+        self.validations = _of_this_run(written or {}, runner.iter, runner.message_hub.runtime_info.get(VALIDATIONS))
         show(table(summary(runner)))
 
     def before_val(self, runner: Runner) -> None:
@@ -143,6 +146,11 @@ class ReportHook(Hook):
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = f'{title}, by class{note}:\n{table(rows)}\n{near(path)} shows which classes are taken for which.'
         return found
+
+
+def parse_validations(text: str) -> dict[int, Metrics]:
+    return {int(step): {name: float(value) for name, value in metrics.items()}
+            for step, metrics in json.loads(text).items()}
 
 
 def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:

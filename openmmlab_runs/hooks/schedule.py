@@ -1,16 +1,24 @@
-"""The learning rate when a run is resumed with other settings of its schedule."""
+"""What of a checkpoint, beside its weights, does not fit a run that resumes from it, and which learning rate stays."""
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from mmengine.hooks import EMAHook
 from mmengine.optim import _ParamScheduler
 from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from openmmlab_runs.checkpoints.comparing import inner
+from openmmlab_runs.engine.ranks import differences, end_all
+from openmmlab_runs.engine.resuming import INSTEAD
+from openmmlab_runs.errors import UserError, show
+
 from .accumulation import wrappers
 
+# The key of a checkpoint's `meta` for what `state_of` returns.
+STATE = 'kind_of_state'
 # The beginnings of the settings of a schedule.
 SETTINGS = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
 
@@ -20,11 +28,51 @@ def has_other_schedule(mine: Mapping[str, str], others: Mapping[str, str]) -> bo
     return any(mine.get(key) != others.get(key) for key in {**mine, **others} if key.startswith(SETTINGS))
 
 
+def state_of(runner: Runner) -> dict[str, str]:
+    """Returns what a resumed run must have like its checkpoint's, as texts by name: what counts its training, and its
+    optimizers, each with its schedulers and the place of each parameter.
+    """
+    names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
+    found = {'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration'}
+    for key, wrapper in wrappers(runner).items():
+        optimizer, what = wrapper.optimizer, f'the optimizer {key}'.strip()
+        kinds = [type(one).__name__ for one in _schedulers(runner).get(key, ())]
+        found.update({what: type(optimizer).__name__, f'the schedule of {what}': ' and '.join(kinds) or 'none'})
+        found.update({f'the place of {names.get(parameter)} in {what}': f'number {index} of group {number}'
+                      for number, group in enumerate(optimizer.param_groups)
+                      for index, parameter in enumerate(group['params'])})
+    return found
+
+
+def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -> None:
+    """Ends all ranks with a UserError if a checkpoint, after `batches` of its last epoch, is of another kind of run, or
+    of a longer one. Those of plain mmengine do not tell their kind.
+    """
+    meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
+    fault = differences(now, meta.get(STATE, now))
+    if 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+        fault = 'EMAHook is not set, whose averages are the weights of the checkpoint'
+    if fault:
+        end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
+    done, last, unit = meta['iter'], loop.max_iters, 'iters'
+    if isinstance(loop, EpochBasedTrainLoop):
+        done, last, unit = meta['epoch'] + (0 < len(loop.dataloader) <= batches), loop.max_epochs, 'epochs'
+    if done > last:
+        end_all(UserError(f'the checkpoint was saved after {done} of max_{unit}, but train_cfg.max_{unit} is {last}: '
+                          'set it higher.'))
+    if done == last:
+        show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
+
+
+def _schedulers(runner: Runner) -> dict[str, list[_ParamScheduler]]:
+    """Returns the schedulers of each optimizer by its name; a single one is ''."""
+    found = runner.param_schedulers or []
+    return found if isinstance(found, dict) else {'': found}
+
+
 def explain_schedule(runner: Runner) -> str:
     """Returns a sentence on the learning rate until the end of a resumed run, whose schedule is the checkpoint's."""
-    schedulers = runner.param_schedulers or []
-    by_optimizer = schedulers if isinstance(schedulers, dict) else {'': schedulers}
-    rates = [f'{last_rate(wrapper.param_groups[-1], by_optimizer.get(name, ()), runner):.3g}'
+    rates = [f'{last_rate(wrapper.param_groups[-1], _schedulers(runner).get(name, ()), runner):.3g}'
              for name, wrapper in wrappers(runner).items()]
     return ('The learning rate follows the schedule of the checkpoint, not that of the config: in the last iteration, '
             f'{runner.max_iters}, it is {" and ".join(rates)}. For a new schedule, start from the '

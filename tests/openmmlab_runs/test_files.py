@@ -1,6 +1,7 @@
 """Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
 import errno
 import gc
+import json
 import multiprocessing
 import os
 import platform
@@ -17,24 +18,30 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch.utils.data import DataLoader
 
 from cpvt_mm.models.create import load_backbone
+from openmmlab_runs import thresholds
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.engine.resuming import _path
 from openmmlab_runs.errors import MissingFile, UserError, exit_on_error, sentence
 from openmmlab_runs.files import (
     held,
     list_images,
+    read_state,
     remove_leftovers,
     unique_name,
     whole_file,
     write_checkpoint,
     write_text,
 )
+from openmmlab_runs.hooks.report import parse_validations
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
 from tests.conftest import ROOT, UPERNET, build_model, refusal
@@ -232,3 +239,39 @@ def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tm
 def test_names_are_taken_once_also_those_that_look_numbered() -> None:
     taken: set[str] = set()
     assert [unique_name(name, taken) for name in ('a', 'a_2', 'a', 'a')] == ['a', 'a_2', 'a_3', 'a_4']
+
+
+STATES = {'validations.json': parse_validations, 'thresholds.json': thresholds._parsed, 'last_checkpoint': _path}
+VALID = {'validations.json': b'{"1": {"mIoU": NaN}}', 'thresholds.json': b'{"weights": "", "classes": {"a": null}}',
+         'last_checkpoint': b'/a/iter_2.pth'}
+
+
+@given(st.sampled_from([*STATES]), st.data())
+def test_a_small_file_of_any_content_is_read_or_named(tmp_path_factory: pytest.TempPathFactory, name: str,
+                                                      data: st.DataObject) -> None:
+    json_like = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda some: st.lists(some) | (
+        st.dictionaries(st.sampled_from(['1', 'a', 'weights', 'classes', 'score_thr']), some)))
+    content = data.draw(st.one_of(
+        st.binary(), st.integers(0, len(VALID[name])).map(lambda length: VALID[name][:length]),  # cut
+        json_like.map(lambda value: json.dumps(value).encode()), st.just(b'[' * 100_000)))
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_bytes(content)
+    try:
+        found = read_state(path, STATES[name], 'remove it')
+    except UserError as error:
+        assert re.match(f'{re.escape(str(path))} cannot be used \\(.+\\): remove it\\.$', str(error), re.DOTALL)
+        assert content != VALID[name]
+    else:
+        assert found is not None
+
+
+@pytest.mark.parametrize('make, words', [
+    (lambda path: None, None), (Path.mkdir, ' is a folder: remove it.'),
+    (os.mkfifo, ' is a named pipe (FIFO), not a file: remove it.'),  # which would never be read to its end
+    (lambda path: path.symlink_to('no'), ' is a link to a file that does not exist: remove it.')])
+def test_what_is_no_small_file_is_named(make: Callable[[Path], None], words: str | None, tmp_path: Path) -> None:
+    make(tmp_path / 'a')
+    if words is None:
+        assert read_state(tmp_path / 'a', str, 'remove it') is None
+    else:
+        assert refusal(read_state, tmp_path / 'a', str, 'remove it') == f'{tmp_path}/a{words}'

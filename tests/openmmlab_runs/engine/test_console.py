@@ -27,7 +27,7 @@ from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.console import describe_run, readable_console
 from openmmlab_runs.errors import show
-from tests.conftest import UPERNET, toy_overrides
+from tests.conftest import UPERNET, refusal, toy_overrides
 from tests.pictures import is_drawn
 
 STEPS = {'log_level': 'INFO', 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1,
@@ -120,6 +120,8 @@ def test_the_command_to_predict_runs(run: Any, run_tool: Callable[..., str], mon
 def test_a_resumed_run_goes_on_with_the_validations(run: Any, cfg: Callable[..., Config], tmp_path: Path) -> None:
     folder = shutil.copytree(run.folder, tmp_path / 'copy')
     known = json.loads((folder / 'validations.json').read_text())
+    (folder / 'validations.json').write_text(json.dumps(known)[:-9])
+    assert refusal(train, cfg(folder, 3), resume='auto').startswith(f'{folder}/validations.json cannot be used (')
     (folder / 'validations.json').write_text(json.dumps({**known, '9': {}}))  # of a run that was longer
     resumed = printed(folder, train, cfg(folder, 3), resume='auto')
     assert 'resumed     after iteration 2\n' in resumed.out and '3/3  loss' in resumed.out

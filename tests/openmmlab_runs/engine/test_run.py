@@ -26,7 +26,7 @@ from mmengine.runner import Runner
 from openmmlab_runs import engine
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.engine.resuming import find_checkpoint, prepare_to_resume
+from openmmlab_runs.engine.resuming import find_checkpoint, how_to_continue, prepare_to_resume
 from openmmlab_runs.engine.run import lost_disk_as_user_error
 from openmmlab_runs.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
@@ -192,11 +192,13 @@ def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterr
         torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)
 
 
-def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize('resume', [None, 'auto', 'iter_9.pth'])
+def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(resume: str | None, upernet: TrainConfig,
+                                                                tmp_path: Path) -> None:
     # The second is a copy of this process, which has imported all that training needs.
     told = multiprocessing.get_context('fork').SimpleQueue()
     second = multiprocessing.get_context('fork').Process(
-        target=lambda: told.put(refusal(train, upernet(tmp_path, 1))))
+        target=lambda: told.put(refusal(train, upernet(tmp_path, 1), resume=resume)))  # the first may remove iter_9.pth
     hook = Hook()
     hook.after_train_iter = lambda *args, **kwargs: (second.start(), second.join())
     train(upernet(tmp_path, 1), hooks=[hook])
@@ -206,8 +208,10 @@ def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainCo
     assert (tmp_path / 'iter_1.pth').exists()
 
 
-def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
-    hook, number = Hook(), 0
+@pytest.mark.parametrize('done', [0, 2])
+def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
+        done: int, upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    hook, number, resume = Hook(), done, str(whole / 'iter_2.pth') if done else None
 
     def before_train_iter(runner: Runner, **batch: object) -> None:
         if runner.iter == number:
@@ -215,11 +219,13 @@ def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: T
 
     hook.before_train_iter = before_train_iter
     traceback = tmp_path / 'traceback.txt'
-    assert refusal(train, upernet(tmp_path, 3), hooks=[hook]) == (
-        f'training cannot begin (RuntimeError: no more): correct the config, or see the traceback in {traceback}.')
+    instead = 'or start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume, ' * bool(done)
+    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume) == (
+        f'training cannot begin (RuntimeError: no more): correct the config, {instead}or see the traceback in '
+        f'{traceback}.')
     assert 'in before_train_iter' in traceback.read_text()
-    number = 1
-    assert refusal(train, upernet(tmp_path, 3), hooks=[hook], error=RuntimeError) == 'no more'
+    number = done + 1
+    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume, error=RuntimeError) == 'no more'
 
 
 @pytest.mark.parametrize('file, resumable, sentence', [
@@ -252,11 +258,17 @@ def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> Non
 
 
 @pytest.mark.parametrize('note, content, expected, reason', [
-    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', ''),  # although others are higher
+    ('iter_3.pth\n', None, 'iter_3.pth', ''),  # although others are higher
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', 'last_checkpoint names it, in another folder.'),
+    ('last_checkpoint', None, 'iter_4.pth', 'last_checkpoint is damaged'),  # itself
+    ('b', None, 'iter_4.pth', 'b cannot be read ('),
+    ('a\nb', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).'),
+    ('iter_3.pth\0', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).'),
+    ('\xff', None, 'iter_4.pth', 'last_checkpoint cannot be used ('),
     ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
     ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
     ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
-    ('', None, 'iter_4.pth', '')])
+    ('', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).')])
 def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
         note: str, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
@@ -268,11 +280,11 @@ def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
     write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
     if content is not None:
         write(tmp_path / 'b/iter_2.pth', content, 1)
-    (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note))
+    (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note), 'latin-1')
     path, checkpoint = find_checkpoint(str(tmp_path))
     assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
-    start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
-    assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
+    start = rf'Resuming from {path}, because (checkpoint )?{tmp_path}/{re.escape(reason)}'
+    assert [bool(re.match(start, message)) for _, message in log] == [True] * bool(reason)
 
 
 @pytest.mark.parametrize('meta', [dict(iter='2', epoch=1), None])
@@ -317,6 +329,18 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
     assert cfg.resume and Path(cfg.load_from).name == expected
     told = [message for _, message in log if 'torchrun' in message]
     assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
+
+
+@pytest.mark.parametrize('note, content, words', [
+    ('iter_2.pth', WHOLE, 'continue from {}/iter_2.pth with --resume'), (None, b'PK', 'start again'),
+    (None, WHOLE, 'continue from {}/iter_2.pth with --resume'),  # interrupted before the note is written
+    ('\0', WHOLE, 'continue from {}/iter_2.pth with --resume')])
+def test_what_is_told_after_an_interruption(note: str | None, content: dict | bytes, words: str, tmp_path: Path
+                                            ) -> None:
+    write(tmp_path / 'iter_2.pth', content, 1)
+    if note:
+        (tmp_path / 'last_checkpoint').write_text(note)
+    assert how_to_continue(tmp_path) == words.format(tmp_path)
 
 
 def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:

@@ -9,11 +9,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from torch import nn
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.hooks.accumulation import ACCUMULATED
-from tests.conftest import UPERNET, read_anywhere, toy_overrides
+from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
 from tests.openmmlab_runs.engine.test_run import run_log
 
 SMALL = {'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
@@ -41,6 +44,56 @@ def test_a_longer_schedule_is_told_with_the_rate_that_stays(toy_shapes: Path, tm
             '--resume.']
         log = read_checkpoint(tmp_path / f'long{end}/iter_4.pth')['message_hub']['log_scalars']['train/lr']
         assert log['log_history'][-1].item() == pytest.approx(1e-5)
+
+
+LINEAR = dict(type='LinearLR', begin=0, end=2, start_factor=0.5, by_epoch=False)
+POLY = dict(type='PolyLR', power=1., begin=0, end=4, by_epoch=False)
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class Reversed(DefaultOptimWrapperConstructor):
+    """Gives the optimizer the parameters in another order."""
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        wrapper = super().__call__(model)
+        wrapper.optimizer.param_groups.reverse()
+        return wrapper
+
+
+@pytest.fixture(scope='module')
+def short(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('short')
+    train(toy(toy_shapes, folder, **{'train_cfg.max_iters': 2, 'param_scheduler': [LINEAR, POLY],
+                                     'custom_hooks': [dict(type='EMAHook')]}))
+    return folder
+
+
+@pytest.mark.parametrize('options, words', [
+    ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3)},
+     'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
+    ({'optim_wrapper.optimizer.type': 'Adam'}, 'the optimizer is Adam (not AdamW)'),  # with the same state
+    ({'optim_wrapper.paramwise_cfg': None}, ' in the optimizer is number 1 of group 0 (not number 0 of group 1)'),
+    ({'optim_wrapper.constructor': 'Reversed'}, ' in the optimizer is number 0 of group '),
+    ({'model.backbone.frozen_stages': 1}, ' in the optimizer is not set (not number '),
+    ({'param_scheduler': [POLY]}, 'the schedule of the optimizer is PolyLR (not LinearLR and PolyLR)'),
+    ({'param_scheduler': None}, 'the schedule of the optimizer is none (not LinearLR and PolyLR)'),
+    ({'custom_hooks': []}, 'in the config EMAHook is not set, whose averages are the weights of the checkpoint: '),
+    ({'train_cfg.max_iters': 1}, 'the checkpoint was saved after 2 of max_iters, but train_cfg.max_iters is 1: set it'),
+    ({'train_cfg': dict(_delete_=True, by_epoch=True, max_epochs=9)}, 'unit of the schedule is epoch (not iteration)')])
+def test_a_checkpoint_of_another_kind_of_run_is_told_before_training(options: dict, words: str, short: Path,
+                                                                     toy_shapes: Path, tmp_path: Path) -> None:
+    cfg = toy(toy_shapes, tmp_path, **{'train_cfg.max_iters': 4, 'param_scheduler': [LINEAR, POLY],
+                                       'custom_hooks': [dict(type='EMAHook')], **options})
+    assert words in refusal(train, cfg, resume=str(short / 'iter_2.pth'))
+    assert not (tmp_path / 'traceback.txt').exists()
+
+
+def test_a_training_that_is_complete_says_so(short: Path, toy_shapes: Path, tmp_path: Path,
+                                             capsys: pytest.CaptureFixture) -> None:
+    train(toy(toy_shapes, tmp_path, **{'train_cfg.max_iters': 2, 'param_scheduler': [LINEAR, POLY],
+                                       'custom_hooks': [dict(type='EMAHook')]}), resume=str(short / 'iter_2.pth'))
+    assert 'Training is complete already: the checkpoint was saved after all 2 of train_cfg.max_iters.\n' in (
+        capsys.readouterr().out)
 
 
 @pytest.mark.slow
