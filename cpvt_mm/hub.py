@@ -58,6 +58,9 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
             OSError: If there are no such files, or the hub cannot be reached.
         """
         source = pretrained_model_name_or_path
+        if kwargs.get('init_cfg'):
+            raise UserError(f'init_cfg is {kwargs["init_cfg"]}, but from_pretrained loads the weights of {source}: '
+                            'leave init_cfg out.')
         try:
             model = super().from_pretrained(source, **{'strict': True, **kwargs})
         except (UserError, OSError):

@@ -2,7 +2,7 @@
 import json
 import os.path
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,13 +38,22 @@ def replaced(module: Any, **values: Any) -> Iterator[None]:
         vars(module).update(former)
 
 
-def fast_evaluation() -> AbstractContextManager[None]:
-    """Lets mmdet evaluate in C++, by faster-coco-eval, but with pycocotools' summary: that of faster-coco-eval has
-    another mAP, of the most boxes in `proposal_nums` instead of 100.
+def summarize(evaluation: COCOeval) -> None:
+    """Prints pycocotools' summary, with a heading: it is the same text for boxes and for masks."""
+    print(dict(bbox='boxes:', segm='masks:').get(evaluation.params.iouType, ''))
+    COCOeval.summarize(evaluation)
+
+
+def own_evaluation() -> AbstractContextManager[None]:
+    """Lets mmdet summarize as above, and evaluate in C++, if faster-coco-eval is installed, whose summary has another
+    mAP, of the most boxes in `proposal_nums` instead of 100.
     """
-    from faster_coco_eval import COCOeval_faster
-    evaluation = type('FastEvaluation', (COCOeval_faster,), dict(summarize=COCOeval.summarize))
-    return replaced(coco_metric, COCOeval=evaluation, COCOevalMP=evaluation)
+    kinds = {name: getattr(coco_metric, name) for name in ('COCOeval', 'COCOevalMP')}
+    if find_spec('faster_coco_eval'):
+        from faster_coco_eval import COCOeval_faster
+        kinds = dict.fromkeys(kinds, COCOeval_faster)
+    return replaced(coco_metric, **{
+        name: type(name, (kind,), dict(summarize=summarize)) for name, kind in kinds.items()})
 
 
 def number(ids: Iterable[Hashable]) -> dict[Any, int]:
@@ -106,8 +115,7 @@ class FastCocoMetric(CocoMetric):
             raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
         results = [(dict(true, img_id=image), dict(found, img_id=image))
                    for true, found in results for image in [self._number(found['img_id'])]]
-        with TemporaryDirectory() as self.folder, (
-                fast_evaluation() if find_spec('faster_coco_eval') else nullcontext()):
+        with TemporaryDirectory() as self.folder, own_evaluation():
             return super().compute_metrics(results)
 
     def _number(self, id: Any) -> int:

@@ -85,6 +85,22 @@ def assert_same(a: nn.Module, b: nn.Module) -> None:
     torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize('init_cfg', [
+    dict(type='Pretrained', checkpoint='a.pth'), [dict(type='Constant', layer='Linear', val=9.),
+                                                  dict(type='Pretrained', checkpoint='a.pth')]])
+def test_init_cfg_is_loaded_at_once(init_cfg: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(create_backbone('pvtv2-b0').state_dict(), 'a.pth')
+    assert_same(create_backbone('pvtv2-b0', init_cfg=init_cfg), create_backbone('pvtv2-b0', init_cfg=init_cfg))
+    constant = create_backbone('pvtv2-b0', init_cfg=dict(type='Constant', layer='Linear', val=9.))
+    assert all((part.weight == 9).all() for part in constant.modules() if isinstance(part, nn.Linear))
+    Path('a.pth').unlink()
+    with pytest.raises(UserError, match=r'a\.pth does not exist'):
+        create_backbone('pvtv2-b0', init_cfg=init_cfg)
+    with pytest.raises(UserError, match='loads the weights of folder: leave init_cfg out'):
+        PyramidCPVT.from_pretrained('folder', init_cfg=init_cfg)
+
+
 @pytest.mark.parametrize('name', BACKBONES)
 def test_a_folder_gives_the_same_backbone(name: str, tmp_path: Path) -> None:
     model = BACKBONES[name]()

@@ -80,7 +80,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     Args:
         name: One of `list_backbones()`.
         pretrained: Whether to load the released weights; parameters of your `position_encoding` that they lack stay
-            random, with a warning. Defaults to False: random weights, or those of `init_cfg`.
+            random, with a warning. Defaults to False: random weights, or those of `init_cfg`, which are loaded.
         kwargs: Arguments of the class, except `arch` and, with `pretrained`, `init_cfg`; `norm_eps` then defaults to
             the value of the weights.
 
@@ -94,17 +94,18 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
                         f'{", ".join(BACKBONES)}.')
     if not isinstance(pretrained, bool):
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
-                        "dict(type='Pretrained', checkpoint=...), and call init_weights().")
+                        "dict(type='Pretrained', checkpoint=...).")
     cls, arch, options = BACKBONES[name]
-    options = {**options, **kwargs}
-    if not pretrained:
-        return cls(arch=arch, **options)
-    if name not in RELEASED:
-        raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
-    allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
-    options.setdefault('norm_eps', RELEASED[name].norm_eps)
-    model = cls(arch=arch, init_cfg=dict(type='Pretrained', checkpoint=SCHEME + name, **allowed), **options)
-    model.init_weights()
+    options, weights = {**options, **kwargs}, {}
+    if pretrained:
+        if name not in RELEASED:
+            raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
+        allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
+        options.setdefault('norm_eps', RELEASED[name].norm_eps)
+        weights['init_cfg'] = dict(type='Pretrained', checkpoint=SCHEME + name, **allowed)
+    model = cls(arch=arch, **weights, **options)
+    if model.init_cfg:  # of mmengine, where a whole model calls it
+        model.init_weights()
     return model
 
 

@@ -58,6 +58,12 @@ def sizes_of(data: Data) -> np.ndarray:
     return np.array([(image['width'], image['height']) for image in data.splits['train'].coco['images']])
 
 
+def name_sizes(sizes: np.ndarray) -> list[str]:
+    """Returns the smallest, the middle and the largest by area of sizes `(N, 2)`, as texts: width x height."""
+    ordered = sizes[np.argsort(sizes.prod(axis=1), kind='stable')]
+    return [f'{width} x {height}' for width, height in ordered[[0, len(ordered) // 2, -1]]]
+
+
 def _scaled(size: np.ndarray, limit: int) -> tuple[int, int]:
     width, height = np.ceil(size * min(1, limit / size.max()) - 1e-6).astype(int).tolist()
     return width, height
@@ -94,8 +100,7 @@ def is_for_cpu(model: dict[str, Any]) -> bool:
 
 def describe_data(data: Data, fit: Fit, bands: Bands | None = None) -> list[str]:
     """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
-    sizes = np.quantile(sizes_of(data), (0, .5, 1), axis=0).astype(int)
-    low, middle, high = (' x '.join(map(str, size)) for size in sizes)
+    low, middle, high = name_sizes(sizes_of(data))
     lines = [f'{data.root} has {data.form}.', *(f'{name}: {len(split.coco["images"])} images of {split.folders}' + (
         '' if data.is_semantic else f', {len(split.coco["annotations"])} objects') + '.'
         for name, split in data.splits.items())]

@@ -15,7 +15,7 @@ from openmmlab_runs.data.coco import read_coco
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import classes_of, layout_of
 from openmmlab_runs.data.file_checks import Checked
-from openmmlab_runs.data.image_sizes import LIMITS, fit_images, fit_model, is_for_cpu
+from openmmlab_runs.data.image_sizes import LIMITS, fit_images, fit_model, is_for_cpu, name_sizes
 from openmmlab_runs.data.splits import Data, Split
 from openmmlab_runs.texts import printable
 
@@ -45,14 +45,16 @@ def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence
     """Measures a dataset from `read_objects` and the checks of its samples.
 
     Returns:
-        The splits, the number of images, their widths and heights, and classes: each with the number of its images, and
-        of its objects and the sides of their boxes (the root of the area), or with its share of the pixels of label
-        maps. Sizes are the least, the quartiles and the largest, in pixels. Images of `LoadBandsFromFile` have
-        `channels`: the least, the mean, the standard deviation and the largest value of each.
+        The splits, the number of images, their widths and heights, the `sizes` of the smallest, the middle and the
+        largest, and classes: each with the number of its images, and of its objects and the sides of their boxes (the
+        root of the area), or with its share of the pixels of label maps. Widths, heights and sides are the least, the
+        quartiles and the largest, in pixels. Images of `LoadBandsFromFile` have `channels`: the least, the mean, the
+        standard deviation and the largest value of each.
     """
     images = coco['images']
     measures = dict(splits=plan.splits, images=len(images), width=_quartiles([one['width'] for one in images]),
-                    height=_quartiles([one['height'] for one in images]))
+                    height=_quartiles([one['height'] for one in images]),
+                    sizes=name_sizes(np.array([(one['width'], one['height']) for one in images])))
     if found := [one.moments for one in checked if one.moments]:
         moments = joined(found)
         measures['channels'] = [dict(zip(('least', 'mean', 'std', 'most'), map(float, values), strict=True))
@@ -83,8 +85,7 @@ def _quartiles(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def sizes_of(measures: Measures) -> str:
-    least, *_, most = (f'{width:.0f} x {height:.0f}' for width, height in zip(
-        measures['width'], measures['height'], strict=True))
+    least, _, most = measures['sizes']
     return (f'{", ".join(measures["splits"])}: {measures["images"]} images, '
             f'{least if least == most else f"{least} to {most}"} pixels (width x height).')
 

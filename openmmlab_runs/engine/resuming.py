@@ -2,7 +2,6 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,15 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     return checkpoint
 
 
-def last_checkpoint(work_dir: str | Path) -> str:
+def last_checkpoint(work_dir: str | Path, faults: list[str]) -> str:
     """Returns the path in the file `last_checkpoint` of a work dir, which may have moved since (`in_folder`); '' if
-    there is no such file, and a UserError if it has no path.
+    there is no such file, or it has no path, which goes to `faults`.
     """
-    named = read_state(Path(work_dir, 'last_checkpoint'), _path, 'remove it')
+    try:
+        named = read_state(Path(work_dir, 'last_checkpoint'), _path, 'remove it')
+    except UserError as error:
+        faults.append(_fault(error))
+        return ''
     return in_folder(work_dir, named) if named else ''
 
 
@@ -81,11 +84,8 @@ def _path(text: str) -> str:
 
 def how_to_continue(work_dir: str | Path) -> str:
     """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
-    last = ''
-    with suppress(UserError):
-        last = last_checkpoint(work_dir)
-    # It may be interrupted between a whole checkpoint and the note of its name.
-    last = last or next(map(str, _candidates(Path(work_dir), '', [])), '')
+    # A run may be interrupted between a whole checkpoint and the note of its name.
+    last = last_checkpoint(work_dir, []) or next(map(str, _candidates(Path(work_dir), '', [])), '')
     return f'continue from {last} with --resume' if last else 'start again'
 
 
@@ -102,11 +102,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     content, or None if there is none; a UserError if `last_checkpoint` names one, but none is complete.
     """
     faults: list[str] = []
-    named, note = '', f'{work_dir}/last_checkpoint'
-    try:
-        named = last_checkpoint(work_dir)
-    except UserError as error:
-        faults.append(_fault(error))
+    named, note = last_checkpoint(work_dir, faults), f'{work_dir}/last_checkpoint'
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
         return named, read_checkpoint(named)
     for path in _candidates(Path(work_dir), named, faults):
@@ -125,8 +121,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
         return str(path), checkpoint
     found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
     if Path(note).exists():
-        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the '
-                        'beginning.')
+        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the start.')
     show(f'{found}: training from the beginning.')
     return None
 

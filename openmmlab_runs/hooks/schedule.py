@@ -35,12 +35,11 @@ def state_of(runner: Runner) -> dict[str, str]:
     names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
     found = {'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration'}
     for key, wrapper in wrappers(runner).items():
-        optimizer, what = wrapper.optimizer, f'the optimizer {key}'.strip()
-        kinds = [type(one).__name__ for one in _schedulers(runner).get(key, ())]
-        found.update({what: type(optimizer).__name__, f'the schedule of {what}': ' and '.join(kinds) or 'none'})
-        found.update({f'the place of {names.get(parameter)} in {what}': f'number {index} of group {number}'
-                      for number, group in enumerate(optimizer.param_groups)
-                      for index, parameter in enumerate(group['params'])})
+        what, kinds = f'the optimizer {key}'.strip(), [type(one).__name__ for one in _schedulers(runner).get(key, ())]
+        found |= {what: type(wrapper.optimizer).__name__, f'the schedule of {what}': ' and '.join(kinds) or 'none', **{
+            f'the place of {names.get(parameter)} in {what}': f'number {index} of group {number}'
+            for number, group in enumerate(wrapper.optimizer.param_groups)
+            for index, parameter in enumerate(group['params'])}}
     return found
 
 
@@ -52,14 +51,13 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     fault = differences(now, meta.get(STATE, now))
     if 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
         fault = 'EMAHook is not set, whose averages are the weights of the checkpoint'
-    if fault:
-        end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
     done, last, unit = meta['iter'], loop.max_iters, 'iters'
     if isinstance(loop, EpochBasedTrainLoop):
         done, last, unit = meta['epoch'] + (0 < len(loop.dataloader) <= batches), loop.max_epochs, 'epochs'
     if done > last:
-        end_all(UserError(f'the checkpoint was saved after {done} of max_{unit}, but train_cfg.max_{unit} is {last}: '
-                          'set it higher.'))
+        fault = f'train_cfg.max_{unit} is {last}, but the checkpoint was saved after {done}'
+    if fault:
+        end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
     if done == last:
         show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
 

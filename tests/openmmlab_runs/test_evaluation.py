@@ -1,7 +1,9 @@
 """FastCocoMetric computes what mmdet's CocoMetric computes, to the last digit, whatever ids the files have."""
 import copy
 import json
+import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,15 @@ def rewrite(coco: dict, results: list, image: str, category: str, annotation: st
         for part in found:
             part['img_id'] = WAYS[image](part['img_id'])
     return coco, results
+
+
+@pytest.mark.parametrize('is_installed', [True, False])
+def test_boxes_and_masks_have_headings(is_installed: bool, annotations: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr('openmmlab_runs.evaluation.find_spec', lambda name: is_installed and find_spec(name))
+    compute(FastCocoMetric, annotations, predict(annotations), metric=['bbox', 'segm'])
+    heads = re.findall('^(boxes:|masks:| Average)', capsys.readouterr().out, re.MULTILINE)
+    assert heads == ['boxes:', *12 * [' Average'], 'masks:', *12 * [' Average']]
 
 
 @pytest.mark.parametrize('is_installed', [True, False], ids=['faster-coco-eval', 'pycocotools'])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mmengine.config import Config
 
 from cpvt_mm.new_config import new_config
+from openmmlab_runs.data.image_sizes import name_sizes
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as evaluate
 from openmmlab_runs.errors import UserError
@@ -145,3 +146,11 @@ def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, caps
     image = next((tmp_path / 'data/images/validation').iterdir())
     painted, prediction = paint(inferencer, image, score_thr=0.)
     assert painted.any() and prediction.classes == CLASSES
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
+def test_sizes_that_are_told_occur(sizes: list[tuple[int, int]]) -> None:
+    told = [tuple(map(int, text.split(' x '))) for text in name_sizes(np.array(sizes))]
+    assert {*told} <= {*sizes}
+    areas, all_areas = ([width * height for width, height in some] for some in (told, sizes))
+    assert (areas[0], areas[2]) == (min(all_areas), max(all_areas)) and areas == sorted(areas)

@@ -69,7 +69,7 @@ def short(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize('options, words', [
-    ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3)},
+    ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3, weight_decay=0.05)},
      'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
     ({'optim_wrapper.optimizer.type': 'Adam'}, 'the optimizer is Adam (not AdamW)'),  # with the same state
     ({'optim_wrapper.paramwise_cfg': None}, ' in the optimizer is number 1 of group 0 (not number 0 of group 1)'),
@@ -78,7 +78,7 @@ def short(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ({'param_scheduler': [POLY]}, 'the schedule of the optimizer is PolyLR (not LinearLR and PolyLR)'),
     ({'param_scheduler': None}, 'the schedule of the optimizer is none (not LinearLR and PolyLR)'),
     ({'custom_hooks': []}, 'in the config EMAHook is not set, whose averages are the weights of the checkpoint: '),
-    ({'train_cfg.max_iters': 1}, 'the checkpoint was saved after 2 of max_iters, but train_cfg.max_iters is 1: set it'),
+    ({'train_cfg.max_iters': 1}, 'in the config train_cfg.max_iters is 1, but the checkpoint was saved after 2: '),
     ({'train_cfg': dict(_delete_=True, by_epoch=True, max_epochs=9)}, 'unit of the schedule is epoch (not iteration)')])
 def test_a_checkpoint_of_another_kind_of_run_is_told_before_training(options: dict, words: str, short: Path,
                                                                      toy_shapes: Path, tmp_path: Path) -> None:
