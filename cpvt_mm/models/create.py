@@ -96,7 +96,8 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
                         "dict(type='Pretrained', checkpoint=...).")
     cls, arch, options = BACKBONES[name]
-    options, weights = {**options, **kwargs}, {}
+    options = {**options, **kwargs}
+    weights: dict[str, Any] = {}
     if pretrained:
         if name not in RELEASED:
             raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')

@@ -137,10 +137,9 @@ def scale_rate(cfg: Config) -> None:
     """
     wrapper, base = cfg.optim_wrapper, (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
     rate = wrapper.get('optimizer', {}).get('lr')
-    for key, value, what in (('auto_scale_lr.base_batch_size', base, 'batch size that the learning rate is for'),
-                             ('optim_wrapper.optimizer.lr', rate, 'learning rate for that batch size')):
-        if not isinstance(value, int | float) or not value > 0:
-            raise UserError(f'--auto-scale-lr needs {key}, which is {value!r}: set it to the {what}.')
+    if not all(isinstance(value, int | float) and value > 0 for value in (base, rate)):
+        raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size and optim_wrapper.optimizer.lr, which are '
+                        f'{base!r} and {rate!r}: set them to a batch size and the learning rate for it.')
     factors = cfg.train_dataloader.get('batch_size', 1), get_world_size(), wrapper.get('accumulative_counts', 1)
     images = math.prod(factors)
     wrapper.optimizer.lr = rate * images / base

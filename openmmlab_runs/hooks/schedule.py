@@ -49,6 +49,9 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     """
     meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
     fault = differences(now, meta.get(STATE, now))
+    saved, own = (len(schedulers or ()) for schedulers in (checkpoint.get('param_schedulers'), runner.param_schedulers))
+    if saved != own and not fault:
+        fault = f'param_scheduler has {own} entries, but the checkpoint has the state of {saved}'
     if 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
         fault = 'EMAHook is not set, whose averages are the weights of the checkpoint'
     done, last, unit = meta['iter'], loop.max_iters, 'iters'

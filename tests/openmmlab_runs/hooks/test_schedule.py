@@ -16,6 +16,7 @@ from torch import nn
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.hooks.accumulation import ACCUMULATED
+from openmmlab_runs.hooks.schedule import STATE
 from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
 from tests.openmmlab_runs.engine.test_run import run_log
 
@@ -66,6 +67,21 @@ def short(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(toy(toy_shapes, folder, **{'train_cfg.max_iters': 2, 'param_scheduler': [LINEAR, POLY],
                                      'custom_hooks': [dict(type='EMAHook')]}))
     return folder
+
+
+@pytest.mark.parametrize('key, words', [
+    ('param_schedulers', 'param_scheduler has 2 entries, but the checkpoint has the state of 0'),
+    ('optimizer', "(KeyError: 'betas'): correct the config, or start from its weights with --cfg-options load_from=")])
+def test_a_checkpoint_that_does_not_tell_its_kind_is_told_about_as_well(key: str, words: str, short: Path,
+                                                                        toy_shapes: Path, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(short / 'iter_2.pth')
+    del checkpoint['meta'][STATE]
+    checkpoint.pop('param_schedulers') if key == 'param_schedulers' else [
+        group.pop('betas') for group in checkpoint['optimizer']['param_groups']]
+    torch.save(checkpoint, tmp_path / 'old.pth')
+    cfg = toy(toy_shapes, tmp_path, **{'train_cfg.max_iters': 4, 'param_scheduler': [LINEAR, POLY],
+                                       'custom_hooks': [dict(type='EMAHook')]})
+    assert words in refusal(train, cfg, resume=str(tmp_path / 'old.pth'))
 
 
 @pytest.mark.parametrize('options, words', [
