@@ -1,49 +1,57 @@
 """Data where it lies: a file backend of mmengine for object stores and archives, on fsspec.
 
-Importing this module registers it. Paths of a config may then begin with `s3://`, `gs://`, `az://` or `abfs://`, and
-name a file in an archive, `zip://train/0001.png::/data/nuclei.zip`, or shards,
-`tar://train/0001.png::/data/nuclei-*.tar`.
+Importing this module registers it. Paths of a config may then begin with `s3://`, `gs://`, `az://` or `abfs://`, or
+name a file in an archive, `zip://train/0001.png::/data/nuclei.zip`.
 """
 import errno
 import os
+import posixpath
 import re
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.request import Request, urlopen
 
 from mmengine.fileio import BaseStorageBackend, FileClient, HTTPBackend, register_backend
 
 from .errors import UserError, first_line
+from .files import what_is
 from .waiting import TooLong, within
 
 T = TypeVar('T')
 # Scheme -> the package that fsspec needs for it.
 STORES = dict(s3='s3fs', s3a='s3fs', gs='gcsfs', az='adlfs', abfs='adlfs')
-ARCHIVES = ('zip', 'tar')
+ZIP = 'zip'
 # `scheme://inside::archive/more`, for which `scheme://inside/more::archive` is meant: OpenMMLab joins paths at the end.
-JOINED = re.compile(r'(zip|tar)://(.*?)::(.+?\.(?:zip|tar(?:\.\w+)?))(/.*)?')
+JOINED = re.compile(r'zip://(.*?)::(.+?\.zip)(/.*)?')
 # Seconds that a file may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
 # parts of about 1,000 names, ten in a second.
 TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
 # Errors that are passed on.
 FINAL = (UserError, FileNotFoundError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
+# What zipfile raises for a damaged archive, and for a file that is encrypted or packed in a way that it does not know.
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
+# A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
+LARGE, RATIO = 2 ** 28, 100
+
 # mmengine's own client for s3:// is not public; where it is installed, it stays.
-PREFIXES = [scheme for scheme in (*ARCHIVES, *STORES) if scheme != 's3' or not find_spec('petrel_client')]
+PREFIXES = [scheme for scheme in (ZIP, *STORES) if scheme != 's3' or not find_spec('petrel_client')]
 
 
 @FileClient.register_backend('fsspec', prefixes=[scheme for scheme in PREFIXES if scheme != 's3'], force=True)
 @register_backend('fsspec', prefixes=PREFIXES, force=True)
 class FsspecBackend(BaseStorageBackend):
-    """Reads and writes files of object stores, and reads files of archives.
+    """Reads and writes files of object stores, and reads files of zip archives.
 
     The package of the store tries again after a fault of the network. All in all, a file may take 60 seconds, and 1
     second more for each megabyte; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off
-    is a UserError, as is an archive that is damaged or incomplete. `options` are those of fsspec's file system, such as
+    is a UserError, as is an archive that is damaged. `options` are those of fsspec's file system, such as
     `endpoint_url`: `backend_args` in a config, or variables, such as `FSSPEC_S3_ENDPOINT_URL`.
     """
 
@@ -55,7 +63,7 @@ class FsspecBackend(BaseStorageBackend):
         """Runs an action with a path's file system and the path in it; `size` are bytes to write, None to read all."""
         try:
             files, inside = _open(str(path), self.options)
-            if _scheme(path) in ARCHIVES:
+            if _scheme(path) == ZIP:
                 return action(files, inside)
             return limited(str(path), lambda: action(files, inside), (
                 lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
@@ -64,15 +72,28 @@ class FsspecBackend(BaseStorageBackend):
         except ImportError as error:
             package = STORES.get(_scheme(path))
             raise ImportError(f'{path} needs {package}: pip install {package}.') from error
+        except BROKEN as error:
+            if _scheme(path) != ZIP or isinstance(error, UserError):
+                raise
+            raise UserError(f'{path} cannot be read ({first_line(error)}): the archive is damaged, or packed in a way '
+                            'that Python does not read: pack it again with zip -0.') from error
 
     def get(self, filepath: str | Path) -> bytes:
-        return self._try(filepath, lambda files, path: files.cat_file(path), size=None)
+        def read(files: Any, path: str) -> bytes:
+            found = files.info(path)
+            if found['size'] > max(LARGE, RATIO * found.get('compress_size', found['size'])):
+                raise UserError(f'{filepath} has {found["compress_size"]} bytes that become {found["size"]}, which no '
+                                'data does: leave it out.')
+            return files.cat_file(path)
+
+        return self._try(filepath, read if _scheme(filepath) == ZIP else lambda files, path: files.cat_file(path),
+                         size=None)
 
     def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
         return self.get(filepath).decode(encoding)
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        if _scheme(filepath) in ARCHIVES:
+        if _scheme(filepath) == ZIP:
             raise OSError(f'{filepath} is in an archive, which can only be read: write to a folder or a store.')
         self._try(filepath, lambda files, path: files.pipe_file(path, obj), len(obj))
 
@@ -162,17 +183,39 @@ def _in_order(path: str) -> str:
     joined = JOINED.fullmatch(path)
     if not joined:
         return path
-    scheme, inside, archive, more = joined.groups(default='')
-    return f'{scheme}://{f"{inside}{more}".strip("/")}::{archive}'
+    inside, archive, more = joined.groups(default='')
+    return f'zip://{f"{inside}{more}".strip("/")}::{archive}'
 
 
 def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:
     import fsspec
-
-    from .archives import open_archive
-
     scheme, _, rest = _in_order(path).partition('://')
-    if scheme not in ARCHIVES:
+    if scheme != ZIP:
         return fsspec.filesystem(scheme, **options), rest  # which fsspec keeps for the process
     inside, _, archive = rest.partition('::')
-    return open_archive(scheme, os.path.abspath(archive)), inside
+    return _open_zip(os.path.abspath(archive)), posixpath.normpath(f'/{inside}').strip('/')
+
+
+class _Opened(NamedTuple):
+    identity: tuple[int, ...]  # facts of a file that stay as long as it is not replaced or changed
+    process: int
+    files: Any
+
+
+_OPENED: dict[str, _Opened] = {}  # archives, by their paths
+
+
+def _open_zip(path: str) -> Any:
+    """Returns fsspec's file system of an archive, one for each process: forks would share the place in the file."""
+    import fsspec
+    if (fault := what_is(path)) and fault != 'does not exist':
+        raise UserError(f'{path} {fault}: put the archive there.')
+    found = os.stat(path)
+    identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    opened = _OPENED.get(path)
+    if opened and opened.identity != identity:
+        raise UserError(f'{path} was replaced or changed while it is in use: leave archives as they are during a run, '
+                        'and start again.')
+    if not opened or opened.process != os.getpid():
+        opened = _OPENED[path] = _Opened(identity, os.getpid(), fsspec.filesystem(ZIP, fo=path))
+    return opened.files

@@ -1,5 +1,4 @@
 """The toy datasets, converted downloads, and folders in tar files."""
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +6,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from mmengine import fileio
 from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-import openmmlab_runs.storage  # noqa: F401  # reads shards
 from lab.datasets.converters import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
 from lab.datasets.toy_shapes import CLASSES, PALETTE, write_toy_shapes
 from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
@@ -166,17 +163,6 @@ def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Calla
     spoil(make(tmp_path / 'source'))
     assert words in refusal(list, write(tmp_path / 'source', tmp_path / 'data'))
     assert not (tmp_path / 'data').exists()
-
-
-def test_shards_have_all_files_and_are_read_by_the_printed_root(data: Path, tmp_path: Path, run_tool: Run,
-                                                                capsys: pytest.CaptureFixture) -> None:
-    words = ('dataset_converters/pack_shards.py', data, tmp_path / 'set[1]', '--shards')
-    assert f'{data} has ' in run_tool(*words, 1000)
-    assert run_tool(*words, 3) == ''
-    root, = re.fullmatch("data_root='(tar://.+/)'", capsys.readouterr().out.strip()).groups()
-    assert len(list(tmp_path.glob('*.tar'))) == 3
-    assert all(fileio.get(root + name) == content for name, content in contents(data).items())
-    assert 'exists already: choose another file.' in run_tool(*words, 2)
 
 
 @pytest.mark.parametrize('name, classes, palette', [

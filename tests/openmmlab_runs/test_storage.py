@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ import pytest
 import torch
 from mmengine import fileio
 
-from lab.datasets.shards import write_shards
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.storage import FsspecBackend, HttpBackend
@@ -98,20 +96,18 @@ def packed(folder: Path, kind: str, make_store: Callable[[str], str]) -> str:
     """The address of the files of a folder in a store or archive."""
     files = {path.relative_to(folder): path for path in folder.rglob('*') if path.is_file()}
     archive = folder.with_name(f'files.{kind}')
-    if kind == 'shards':
-        return f'tar://::{write_shards(folder, archive, 3)}'
     if kind in STORES:
         address = make_store(kind)
         for name, path in files.items():
             fileio.put(path.read_bytes(), f'{address}/{name}')
         return address
-    with tarfile.open(archive, 'w') if kind == 'tar' else zipfile.ZipFile(archive, 'w') as file:
+    with zipfile.ZipFile(archive, 'w') as file:
         for name, path in files.items():
-            (file.add if kind == 'tar' else file.write)(path, name)
+            file.write(path, name)
     return f'{kind}://::{archive}'
 
 
-@pytest.mark.parametrize('kind', [*STORES, 'zip', 'tar', 'shards'])
+@pytest.mark.parametrize('kind', [*STORES, 'zip'])
 def test_files_are_read_and_listed_and_told_apart(kind: str, make_store: Callable[[str], str], tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / 'files' / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,27 +128,6 @@ def test_files_are_read_and_listed_and_told_apart(kind: str, make_store: Callabl
             is_file, is_folder, is_file or is_folder)
     with pytest.raises(FileNotFoundError, match=r'no\.txt'):
         fileio.get(f'{root}/no.txt')
-
-
-def test_links_in_a_tar_file_are_followed_and_what_cannot_be_read_in_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / 'a').write_text('text')
-    (tmp_path / 'b').hardlink_to(tmp_path / 'a')
-    (tmp_path / 'version').symlink_to('deep/../b')
-    (tmp_path / 'gone').symlink_to('nowhere')
-    for name, mode in (('plain.tar', 'w'), ('small.tar.gz', 'w:gz')):
-        with tarfile.open(tmp_path / name, mode) as file:
-            for path in ('a', 'b', 'version', 'gone'):
-                file.add(tmp_path / path, f'./{path}')
-    assert [fileio.get_text(f'tar://{name}::{tmp_path}/plain.tar') for name in ('a', 'b', 'version')] == ['text'] * 3
-    assert {*fileio.list_dir_or_file(f'tar://::{tmp_path}/plain.tar')} == {'a', 'b', 'version'}
-    subprocess.run(['truncate', '-s', '1M', tmp_path / 'hole'], check=True)
-    subprocess.run(['tar', '-cSf', tmp_path / 'sparse.tar', '-C', tmp_path, 'hole'], check=True)
-    assert refusal(fileio.get, f'tar://hole::{tmp_path}/sparse.tar') == (
-        f'hole in {tmp_path}/sparse.tar is a sparse file, which cannot be read: pack it without --sparse.')
-    assert refusal(fileio.get, f'tar://a::{tmp_path}/small.tar.gz').startswith(
-        f'{tmp_path}/small.tar.gz is not a whole tar file without compression')
-    with pytest.raises(OSError, match='is in an archive, which can only be read'):
-        fileio.put(b'', f'zip://a.txt::{tmp_path}/a.zip')
 
 
 def test_files_are_written_and_removed(store: str) -> None:
@@ -238,7 +213,7 @@ def test_a_large_file_has_more_time(store: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', [*STORES, 'zip', 'tar', 'shards'])
+@pytest.mark.parametrize('kind', [*STORES, 'zip'])
 def test_models_train_on_data_where_it_lies(
         kind: str, toy_shapes: Path, tmp_path: Path, make_store: Callable[[str], str]) -> None:
     """Workers read it, too. The store also takes the checkpoints, from which training resumes."""
