@@ -2,6 +2,7 @@
 import copy
 import inspect
 import json
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ Run = Callable[[Tensor], list[Tensor]]
 PARTS = ('backbone', 'segmentor', 'detector')
 SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+LEAST = 1e-7  # threshold of a binary segmentor, whose logit is finite
 AXES = ('batch', 'channel', 'height', 'width')
 POOL = torch.ops.aten.adaptive_avg_pool2d.default
 
@@ -187,7 +189,11 @@ FORMATS: dict[str, tuple[Callable[[Path, ExportedProgram, Mapping[str, str]], No
 
 
 class Segmentor(nn.Module):
-    """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image."""
+    """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image.
+
+    The one channel of a binary head, which mmseg compares with a threshold after a sigmoid, gets the logit of that
+    threshold as a channel before it: the larger channel is the class, as of other segmentors.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -195,7 +201,11 @@ class Segmentor(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Computes the logits of images: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
-        return self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))])
+        logits = self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))])
+        if logits.shape[1] > 1:
+            return logits
+        threshold = min(max(self.model.decode_head.threshold, LEAST), 1 - LEAST)
+        return torch.cat([torch.full_like(logits, math.log(threshold / (1 - threshold))), logits], dim=1)
 
 
 def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> nn.Module:

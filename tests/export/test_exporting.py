@@ -15,7 +15,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
-from cpvt_mm.export.exporting import FORMATS, export_program
+from cpvt_mm.export.exporting import FORMATS, Run, export_program
 from cpvt_mm.models.grid import Grid
 from openmmlab_runs.engine import load_config
 from tests.all_encodings import ENCODINGS
@@ -165,6 +165,41 @@ def test_a_segmentor_gives_the_logits_of_every_pixel() -> None:
     logits = segmentor.model(image, mode='tensor')
     assert logits.shape == (2, 5, 6, 8)
     torch.testing.assert_close(segmentor(image), F.interpolate(logits, (33, 50), mode='bilinear'))
+
+
+def binary(threshold: float | None) -> nn.Module:
+    """A binary segmentor with one channel, whose logits lie on both sides of the logit of its threshold."""
+    segmentor = load_part(config('SegformerHead', num_classes=2, out_channels=1, threshold=threshold), 'segmentor')
+    nn.init.normal_(segmentor.model.decode_head.conv_seg.weight, std=2.)
+    return segmentor
+
+
+@torch.no_grad()
+def assert_argmax_is_what_mmseg_predicts(segmentor: nn.Module, run: Run) -> None:
+    for size in ((33, 50), (64, 40)):
+        image = torch.randn(2, 3, *size)
+        logits, = run(image)
+        found = [sample.pred_sem_seg.data[0] for sample in segmentor.model.predict(image)]
+        assert logits.shape == (2, 2, *size) and {*torch.cat(found).unique().tolist()} == {0, 1}
+        # What rounding can change lies at the threshold.
+        is_clear = (logits[:, 1] - logits[:, 0]).abs() > 1e-4
+        assert is_clear.float().mean() > 0.9 and torch.equal(
+            logits.argmax(1)[is_clear], torch.stack(found).long()[is_clear])
+
+
+@pytest.mark.filterwarnings('ignore:.*binary segmentation:UserWarning', 'ignore:threshold is not defined:UserWarning')
+@pytest.mark.parametrize('threshold', [None, 0.2, 0.55])
+def test_the_larger_channel_of_a_binary_segmentor_is_what_mmseg_predicts(threshold: float | None) -> None:
+    segmentor = binary(threshold)
+    assert_argmax_is_what_mmseg_predicts(segmentor, lambda image: [segmentor(image)])
+
+
+@pytest.mark.slow
+def test_so_it_is_in_onnxruntime(tmp_path: Path) -> None:
+    segmentor, path = binary(0.3), tmp_path / 'binary.onnx'
+    with exported(segmentor, path, {}) as run:
+        check(list(compare(segmentor, run)))
+        assert_argmax_is_what_mmseg_predicts(segmentor, run)
 
 
 def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
