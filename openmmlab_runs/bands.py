@@ -18,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .data.findings import has_16_bits
 from .errors import UserError, first_line
-from .images import check_regular, decode, explained, orientation, size_as_loaded
+from .images import check_alone, check_regular, decode, explained, orientation, pages, size_as_loaded
 
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
 # Tags of TIFF: bits of a channel, channels that are stored together, kinds of numbers, and GDAL's text of a number.
@@ -45,14 +45,15 @@ class Header(NamedTuple):
 def header_of(file: BinaryIO, name: str | Path) -> Header:
     """Reads the size and type of an image, but no pixel; a UserError if it is none."""
     with explained(name):
-        if image := _plain(file):
+        if image := _plain(file, name):
             height, width = size_as_loaded(image)
             return Header(height, width, Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True))
         if _is_tiff(file):
-            shape, axis, dtype = _layout(_series(file, name), name)
+            shape, axis, dtype = _layout(series := _series(file, name), name)
             channels = 1 if axis is None else shape[axis]
             height, width = (size for index, size in enumerate(shape) if index != axis)
-            return Header(height, width, Pixels(channels, dtype.name, dtype == np.uint8 and channels in (1, 3)))
+            is_plain = dtype == np.uint8 and channels in (1, 3) and len(series.pages) == 1
+            return Header(height, width, Pixels(channels, dtype.name, is_plain))
         with Image.open(file) as image:
             height, width = size_as_loaded(image)
             return Header(height, width, Pixels(len(image.getbands()), 'uint16', False))
@@ -84,7 +85,7 @@ def decode_bands(content: bytes, name: str | Path) -> np.ndarray:
     """
     with explained(name):
         file = BytesIO(content)
-        if image := _plain(file):
+        if image := _plain(file, name):
             image = ImageOps.exif_transpose(image) if orientation(image) > 1 else image
             return np.atleast_3d(np.asarray(image.convert(_loaded_mode(image))))
         return _of_tiff(file, name) if _is_tiff(file) else _of_16_bits(content, file)
@@ -131,7 +132,7 @@ def _loaded_mode(image: Image.Image) -> str:
     return {'P': 'RGB', 'CMYK': 'RGB', '1': 'L'}.get(image.mode, image.mode)
 
 
-def _plain(file: BinaryIO) -> Image.Image | None:
+def _plain(file: BinaryIO, name: str | Path) -> Image.Image | None:
     """Opens an image of 8 bits of which Pillow reads all channels; returns None for other TIFF, and for 16 bits."""
     is_tiff = _is_tiff(file)
     try:
@@ -145,19 +146,24 @@ def _plain(file: BinaryIO) -> Image.Image | None:
         samples = tags.get(SAMPLES, 1)
         is_stack = samples == 1 and getattr(image, 'n_frames', 1) > 1  # of pages, which may be channels
         is_deep = max(tags.get(BITS, (1,))) > 8 or {*tags.get(FORMAT, ())} - {UNSIGNED}
-        return None if is_stack or is_deep or samples != len(image.getbands()) else image
+        if is_stack or is_deep or samples != len(image.getbands()):
+            return None
+    check_alone(len(pages(image)), name)
     return None if has_16_bits(image) or image.mode[0] in 'IF' else image
 
 
 def _series(file: BinaryIO, name: str | Path) -> Any:
-    """Opens a TIFF, and returns its first image, as large as it is stored, without its smaller copies."""
+    """Opens a TIFF, and returns its image, as large as it is stored, without its smaller copies."""
     try:
         from tifffile import TiffFile
     except ImportError as error:
         raise UserError(f'image {name} is a TIFF of more channels or bits than Pillow reads: pip install tifffile (the '
                         'extra tiff of cpvt_mm), or convert it.') from error
     file.seek(0)
-    return TiffFile(file).series[0]
+    first, *more = TiffFile(file).series
+    if first.kind == 'generic' or not first.is_pyramidal:  # else it is a slide, whose label is no image
+        check_alone(1 + sum(not (one.keyframe.is_reduced or one.keyframe.is_mask) for one in more), name)
+    return first
 
 
 def _layout(series: Any, name: str | Path) -> tuple[tuple[int, ...], int | None, np.dtype]:
@@ -166,7 +172,7 @@ def _layout(series: Any, name: str | Path) -> tuple[tuple[int, ...], int | None,
     if len(shape) > 3:
         kept = [index for index, size in enumerate(shape) if size > 1]
         shape, axes = tuple(shape[index] for index in kept), ''.join(axes[index] for index in kept)
-    if len(shape) not in (2, 3):
+    if len(shape) not in (2, 3) or 'T' in axes:  # times are no channels
         raise UserError(f'image {name} has the axes {series.axes} of lengths {shape}, but must have height, width and '
                         'channels: save one image per file.')
     if len(shape) == 2:

@@ -14,6 +14,9 @@ from .errors import UserError, first_line
 from .files import what_is
 
 EXIF_ORIENTATION = 0x0112
+SUBFILE, REDUCED, MASK = 254, 1, 4  # TIFF's tag of what a page is; its bits for a smaller copy and a mask of another
+SEVERAL = 'has {} images (pages or frames), but only the first is read: save each of them as a file of its own'
+ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views of a photo, or layers
 # A photo of most cameras. A segmentor needs memory for all classes at all pixels of an image: 10 GB for the 150 classes
 # of ADE20K, also in windows (mode 'slide').
 MAX_PIXELS = 16_000_000
@@ -42,7 +45,42 @@ def decode(file: BinaryIO, name: str | Path, max_pixels: int | None = None) -> n
     """Reads the content of an image file as `read_image` does; a UserError calls it by its name."""
     with explained(name), Image.open(file) as image:
         check_pixels(image.size[::-1], name, max_pixels)
+        check_alone(len(pages(image)), name)
         return to_rgb(image)
+
+
+def pages(image: Image.Image) -> list[int]:
+    """Returns the numbers, from 0, of the images in a file that Pillow has opened: pages of a TIFF and frames of an
+    animation, but no smaller copies, masks, previews or layers.
+    """
+    count = 1 if image.format in ONE_IMAGE else getattr(image, 'n_frames', 1)
+    if count == 1 or image.format != 'TIFF':
+        return [*range(count)]
+    found = []
+    for number in range(count):
+        image.seek(number)
+        if not getattr(image, 'tag_v2', {}).get(SUBFILE, 0) & (REDUCED | MASK):
+            found.append(number)
+    image.seek(0)
+    return found or [0]
+
+
+def read_pages(path: str | Path, max_pixels: int | None = None) -> Iterator[np.ndarray]:
+    """Yields the images of a file that has several, as `read_image` reads one; nothing for a file with one image."""
+    with explained(path):
+        check_regular(path)
+        with Image.open(path) as image:
+            numbers = pages(image)
+            for number in numbers if len(numbers) > 1 else ():
+                image.seek(number)
+                check_pixels(image.size[::-1], path, max_pixels)
+                yield to_rgb(image)
+
+
+def check_alone(count: int, name: str | Path) -> None:
+    """Raises a UserError if a file has several images, of which only the first would be read."""
+    if count > 1:
+        raise UserError(f'image {name} {SEVERAL.format(count)}.')
 
 
 def check_pixels(size: tuple[int, int], name: str | Path, most: int | None) -> None:

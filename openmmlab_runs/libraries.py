@@ -9,6 +9,7 @@ from .errors import first_line
 
 INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
            'its operators were compiled for another torch (docs/get_started.md)')
+MAJOR = dict(mmengine='0', mmcv='2', mmdet='3', mmseg='1', mmpretrain='1')  # versions that are known here
 # transformers is optional.
 INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes with your torch and, if you have '
                       "transformers, 'transformers<5' (docs/guides/classification.md)")
@@ -20,6 +21,10 @@ def require(*modules: str) -> None:
     for module in modules:
         try:
             imported = importlib.import_module(module)
+            version = str(getattr(imported, '__version__', 'unknown'))
+            if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
+                raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
+                                  f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
             if not __debug__:
                 _check_versions(imported)
             if module == 'mmpretrain':  # the package itself does not import torchvision, but its modules do

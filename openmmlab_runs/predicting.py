@@ -1,6 +1,8 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -16,6 +18,7 @@ from PIL import Image
 
 from openmmlab_runs.registry import TRANSFORMS, in_scope
 
+from .arguments import check_flag, check_number, check_path
 from .bands import read_header
 from .checkpoints.comparing import check_fits, state_dict_of
 from .checkpoints.reading import check_device, read_checkpoint, readable
@@ -23,11 +26,12 @@ from .data.datasets import build_unread
 from .data.load_bands import LoadBandsFromFile
 from .engine import load_config
 from .engine.checks import trained_classes
+from .engine.console import Output
 from .errors import UserError, explain
-from .images import MAX_PIXELS, check_pixels, check_regular, read_image, size_as_loaded
+from .images import MAX_PIXELS, check_pixels, read_image, size_as_loaded
 from .loading import bands_loader
-from .prediction import SCORE_THR, Prediction, ScoreThr
-from .sources import Picture, Source, images_of, never_ends
+from .prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr
+from .sources import Picture, Source, images_of, pages_of
 from .thresholds import find_thresholds
 from .tiles import Tiling, join, make_tiling
 
@@ -70,11 +74,20 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     Raises:
         UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
-    if never_ends(images) and not stream:
-        raise UserError(f'the images of camera {images} do not end: pass stream=True.')
-    found = infer(build_inferencer(load_config(config), checkpoint, device), images, batch_size, score_thr, urls,
-                  tile, overlap)
+    check_flag('stream', stream)
+    _check_options(batch_size, score_thr, tile, overlap)
+    cfg = load_config(config)
+    opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
+    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, urls, tile, overlap)
     return found if stream else list(found)
+
+
+def _check_options(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None) -> Tiling | None:
+    """Raises a UserError for options of `predict` that do not fit, and returns the tiling that they mean."""
+    check_number('batch_size', batch_size, 1)
+    if score_thr is not None:
+        check_score_thr(score_thr)
+    return make_tiling(tile, overlap)
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
@@ -85,7 +98,8 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
     """
-    scope, device = cfg.default_scope, device or get_device()
+    check_path('checkpoint', checkpoint)
+    scope, device = cfg.default_scope, get_device() if device is None else device
     if scope not in INFERENCERS:
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
                         'can be made here: run cpvt_mm test with --show-dir.')
@@ -101,7 +115,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         content = read_checkpoint(checkpoint)
         state_dict_of(content, checkpoint)  # the inferencer would fail in other words
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-        with readable(checkpoint) as local:
+        with readable(checkpoint) as local, redirect_stdout(Output(sys.stdout)):
             inferencer = cls(cfg, local, device=device)
         check_fits(inferencer.model, checkpoint, content)  # it has loaded the weights that fit, and ignored the others
         inferencer.show_progress = False
@@ -137,11 +151,10 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
     so without a difference (`padding='exact'`, a data preprocessor of cpvt_mm, and parts that
     `cpvt_mm.make_batch_invariant` knows), and else neighbours of one size.
     """
-    if batch_size < 1:
-        raise UserError(f'batch_size is {batch_size}, but must be at least 1.')
-    tiling = make_tiling(tile, overlap)
+    tiling = _check_options(batch_size, score_thr, tile, overlap)
     loader = inferencer.bands_loader
-    sized = (_Sized(*named, _size(named.image, loader)) for named in images_of(images, urls, loader is None))
+    sized = (_Sized(*page, _size(page.image, loader)) for named in images_of(images, urls, loader is None)
+             for page in pages_of(named, loader is None))
 
     def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
         is_large = tiling is not None and tiling.is_for(one.size)
@@ -155,21 +168,15 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 
 
 def _size(image: Picture, loader: LoadBandsFromFile | None) -> tuple[int, int]:
-    if isinstance(image, np.ndarray) and not image.size:
-        raise UserError(f'an image has shape {image.shape}, and so no pixels: leave it out.')
+    if isinstance(image, np.ndarray):
+        return image.shape[:2]
     if loader:
-        return image.shape[:2] if isinstance(image, np.ndarray) else read_header(image)[:2]
-    if not isinstance(image, np.ndarray):
-        try:
-            check_regular(image)
-            with Image.open(image) as header:
-                return size_as_loaded(header)
-        except Exception:  # `read_image` says why
-            return read_image(image).shape[:2]
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be (H, W, 3), RGB, uint8: '
-                        'convert it.')
-    return image.shape[:2]
+        return read_header(image)[:2]
+    try:
+        with Image.open(image) as header:
+            return size_as_loaded(header)
+    except Exception:  # `read_image` says why
+        return read_image(image).shape[:2]
 
 
 def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from .arguments import check_number, check_path
 from .bands import read_view, to_view
 from .engine.painting import are_legible, paint_boxes, paint_label_map
 from .errors import UserError, did_you_mean
@@ -82,7 +83,8 @@ class Prediction:
         Returns:
             `(H, W, 3)`, RGB, uint8.
         """
-        assert self.image is not None, 'predict() sets it'
+        if self.image is None:
+            raise UserError(f'the image of the prediction {self.name} is not known: predict() sets it.')
         image = to_view(self.image) if isinstance(self.image, np.ndarray) else read_view(self.image)
         if self.label_map is not None:
             names = [drawn_name(name) if labels and are_legible(image) else '' for name in self.classes]
@@ -99,8 +101,11 @@ class Prediction:
         Raises:
             UserError: If it ends in something else.
         """
+        check_path('path', path)
         if Path(path).suffix not in ('.jpg', '.png'):
             raise UserError(f'{path} ends in neither .png nor .jpg: choose one of them.')
+        if not Path(path).parent.is_dir():
+            raise UserError(f'folder {Path(path).parent} does not exist: create it, or choose another.')
         write_image(Path(path), self.plot(score_thr, labels))
 
     def to_coco(self) -> dict[str, list[dict[str, Any]]]:
@@ -126,8 +131,15 @@ class Prediction:
                           data=dict(class_name=np.array(self.classes)[self.labels]))
 
 
+def check_score_thr(score_thr: ScoreThr) -> None:
+    """Raises a UserError unless a score, or those of classes, are numbers from 0 to 1."""
+    for name, score in score_thr.items() if isinstance(score_thr, Mapping) else [('', score_thr)]:
+        check_number(f'score_thr of {name}' if name else 'score_thr', score, 0, 1, whole=False)
+
+
 def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
     """Returns the threshold of each class, `(C,)`; see `Prediction.above`."""
+    check_score_thr(score_thr)
     thresholds = score_thr if isinstance(score_thr, Mapping) else dict.fromkeys(classes, score_thr)
     for name in thresholds:
         if name not in classes:

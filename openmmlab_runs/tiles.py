@@ -20,6 +20,7 @@ import torch
 from mmcv.ops import batched_nms
 from pycocotools import mask as coco_mask
 
+from .arguments import check_number
 from .errors import UserError
 from .prediction import Prediction
 
@@ -69,10 +70,9 @@ def make_tiling(side: int | None, overlap: int | None = None) -> Tiling | None:
         if overlap is not None:
             raise UserError(f'overlap is {overlap}, but there are no tiles: give the side of a tile, too.')
         return None
+    check_number('tile', side, 1)
     overlap = side // 4 if overlap is None else overlap
-    if side < 1 or not 0 <= overlap < side:
-        raise UserError(f'tiles of {side} pixels cannot overlap by {overlap}: give a side of at least 1, and an '
-                        'overlap of at least 0 that is less than the side.')
+    check_number('overlap', overlap, 0, side - 1)
     return Tiling(side, overlap)
 
 

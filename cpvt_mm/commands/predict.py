@@ -1,23 +1,27 @@
 """Paints predictions of a detector or segmentor on images, or on the frames of a video or camera, and writes them.
 
-The painted street.jpg is street.jpg.png in the output folder, so that it differs from that of street.png. The second
-image of a name gets a number, street.jpg_2.png; frames are clip.mp4_000001.png. A detector also writes
-predictions.json, in COCO's layout with a score for each box, also for those that are not painted. A segmentor also
-writes label_maps/street.jpg.png, with the number of a class at each pixel, from 0. Ctrl-C ends a camera.
+The painted street.jpg is street.jpg.png in the output folder, so that it differs from that of street.png. Images of
+'in/**/*' keep their folders below in/: a/street.jpg.png. Frames are clip.mp4_000001.png, and so are pages of a TIFF and
+frames of a GIF. A detector also writes predictions.json, in COCO's layout with a score for each box, also for those
+that are not painted. A segmentor also writes label_maps/street.jpg.png, with the number of a class at each pixel, from
+0. Ctrl-C ends a camera.
 
 Without a config and a checkpoint, it uses the model in demo/nuclei of a clone, which finds nuclei of cells in
 microscope images.
 """
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from rich.progress import Progress
 
+from openmmlab_runs.arguments import check_number, check_path
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
 from openmmlab_runs.engine import load_config
@@ -25,11 +29,13 @@ from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.images import MAX_PIXELS
 from openmmlab_runs.predicting import build_inferencer, paint
-from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, least_scores, to_coco
-from openmmlab_runs.sources import VIDEO_SUFFIXES, images_of
+from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
+from openmmlab_runs.sources import VIDEO_SUFFIXES, Picture, images_of, pages_of, root_of
 from openmmlab_runs.tiles import make_tiling
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
+
+LABEL_MAPS, PREDICTIONS = 'label_maps', 'predictions.json'
 
 
 def parse_args() -> argparse.Namespace:
@@ -38,11 +44,11 @@ def parse_args() -> argparse.Namespace:
                         f"quotes ('a/**/*.png'), video ({', '.join(VIDEO_SUFFIXES)}), number of a camera, or address")
     parser.add_argument('config', nargs='?', help='config file of mmdet or mmseg (default: that of demo/nuclei)')
     parser.add_argument('checkpoint', nargs='?', help='file or URL')
-    parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
+    parser.add_argument('--out-dir', default='outputs',
                         help='folder of the painted images and the predictions (default: %(default)s)')
     parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
     parser.add_argument('--urls', action='store_true', help='fetch the image if it is an address')
-    parser.add_argument('--score-thr', type=score_of, action='append', metavar='[CLASS=]SCORE',
+    parser.add_argument('--score-thr', type=score, action='append', metavar='[CLASS=]SCORE',
                         help='paint only boxes and masks with a score above this; may be given once for each class; '
                         'detectors only (default: the best scores of a test of the checkpoint, in thresholds.json '
                         f'beside it or in the work dir, or else {SCORE_THR})')
@@ -65,10 +71,10 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def score_of(text: str) -> tuple[str, float]:
+def score(text: str) -> tuple[str, float]:
     """Returns a class, '' for all, and its score, from `[CLASS=]SCORE`; a class may have an equals sign."""
-    name, _, score = text.rpartition('=')
-    return name, float(score)
+    name, _, value = text.rpartition('=')
+    return name, float(value)
 
 
 def to_score_thr(given: list[tuple[str, float]], classes: tuple[str, ...], default: ScoreThr) -> ScoreThr:
@@ -92,57 +98,109 @@ def loses_bits(path: str | Path) -> bool:
         return False
 
 
+class Results:
+    """What is made of images, in a folder.
+
+    Args:
+        folder: The folder.
+        is_semantic: Whether there are label maps, or else boxes in one file.
+    """
+
+    def __init__(self, folder: Path, is_semantic: bool) -> None:
+        self.folder = folder
+        self.predictions = folder / (LABEL_MAPS if is_semantic else PREDICTIONS)
+        self.names: set[str] = set()
+        self.failed: dict[str, str] = {}
+        self.found: dict[str, Prediction] = {}
+        self.written: set[Path] = set()
+
+    @contextmanager
+    def of(self, name: str, image: object) -> Iterator[str]:
+        """Yields a name of its own for an image, and keeps the fault if it fails in the `with` block."""
+        unique = unique_name(name, self.names)
+        try:
+            yield unique
+        except UserError as error:
+            self.failed[unique] = sentence(error)
+        except OSError as error:
+            shown = name if isinstance(image, np.ndarray) else image
+            self.failed[unique] = (f'what belongs to image {shown} cannot be written ({error.strerror}): give the '
+                                   'image another name, or choose another --out-dir.')
+
+    def write(self, name: str, painted: np.ndarray, prediction: Prediction) -> None:
+        if {LABEL_MAPS, '..'} & {*Path(name).parts[:-1]}:  # it could replace a label map, or leave the folder
+            raise UserError(f'image {name} can have no such place in {self.folder}: name its folder alone.')
+        if prediction.label_map is None:
+            self.found[name] = replace(prediction, image=None)  # also if it cannot be painted
+        else:
+            self._write(self.predictions / f'{name}.png', prediction.label_map, prediction.palette)
+        self._write(self.folder / f'{name}.png', painted)
+
+    def _write(self, path: Path, pixels: np.ndarray, palette: Any = None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_image(path, pixels, palette)
+        self.written.add(path)
+
+    def finish(self) -> None:
+        """Writes the boxes, and tells of files that could be taken for those of this run."""
+        if self.predictions.name == PREDICTIONS:
+            write_text(self.predictions, json.dumps(to_coco(self.found)))
+            self.written.add(self.predictions)
+        others = sorted({*self.folder.rglob('*.png'), *self.folder.glob(PREDICTIONS)} - self.written)
+        if others:
+            say(f'warning: {self.folder} also has {len(others)} files that are not of this run, such as {others[0]}: '
+                'choose a new --out-dir to keep runs apart.')
+
+
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    is_camera = args.image.isdecimal() and not Path(args.image).exists()
-    images = images_of(int(args.image) if is_camera else args.image, args.urls)
+    check_number('--max-pixels', args.max_pixels, 1)
+    check_score_thr(dict(args.score_thr or ()))
+    check_path('--out-dir', args.out_dir)
     tiling = make_tiling(args.tile, args.overlap)
-    if args.out_dir.resolve() == Path(args.image).resolve():
-        raise UserError(f'--out-dir {args.out_dir} is the folder of the images: choose another.')
+    source, folder = Path(args.image), Path(args.out_dir)
+    is_camera = args.image.isdecimal() and not source.exists()
+    images = images_of(int(args.image) if is_camera else args.image, args.urls)
+    out = folder.resolve()
+    if out == (source if source.exists() else root_of(args.image)).resolve():
+        raise UserError(f'--out-dir {folder} is the folder of the images: choose another.')
     cfg = load_config(args.config)
     if args.score_thr and cfg.default_scope == 'mmseg':
         raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     score_thr = to_score_thr(args.score_thr or [], tuple(inferencer.model.dataset_meta['classes']),
                              inferencer.score_thr)
-    names: set[str] = set()
-    failed: dict[str, str] = {}
-    found: dict[str, Prediction] = {}
-    predictions = args.out_dir / ('label_maps' if cfg.default_scope == 'mmseg' else 'predictions.json')
+    results = Results(folder, cfg.default_scope == 'mmseg')
     warned = False
-    with held(args.out_dir), Progress() as progress:
+    with held(folder), Progress() as progress:
         in_tiles = progress.add_task('Tiles', visible=False)
 
         def tell(done: int, count: int) -> None:
             progress.update(in_tiles, completed=done, total=count, visible=done < count)
 
+        def paint_one(name: str, image: Picture) -> None:
+            nonlocal warned
+            if not (source.exists() or isinstance(image, np.ndarray)) and out in Path(image).resolve().parents:
+                raise UserError(f'image {image} is in --out-dir: choose a folder beside those of the images.')
+            painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels, tiling, tell)
+            results.write(name, painted, prediction)
+            if not (warned or inferencer.bands_loader or isinstance(image, np.ndarray)) and loses_bits(image):
+                say(f'warning: {image} {LOSES_BITS}; this warning is printed once.')
+                warned = True
+
         try:
-            for name, image in progress.track(images, description='Painting'):
-                unique = unique_name(name, names)
+            for named in progress.track(images, description='Painting'):
                 try:
-                    painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels,
-                                                tiling, tell)
-                    if prediction.label_map is None:
-                        found[unique] = replace(prediction, image=None)  # also if it cannot be painted
-                    else:
-                        predictions.mkdir(exist_ok=True)
-                        write_image(predictions / f'{unique}.png', prediction.label_map, prediction.palette)
-                    write_image(args.out_dir / f'{unique}.png', painted)
-                    if not (warned or inferencer.bands_loader or isinstance(image, np.ndarray)) and loses_bits(image):
-                        say(f'warning: {image} {LOSES_BITS}; this warning is printed once.')
-                        warned = True
-                except UserError as error:
-                    failed[unique] = sentence(error)
-                except OSError as error:
-                    shown = name if isinstance(image, np.ndarray) else image
-                    failed[unique] = (f'what belongs to image {shown} cannot be written ({error.strerror}): give the '
-                                      'image another name, or choose another --out-dir.')
+                    for page in pages_of(named, not inferencer.bands_loader, None if tiling else args.max_pixels):
+                        with results.of(*page) as name:
+                            paint_one(name, page.image)
+                except UserError as error:  # the file cannot be opened, or a page of it
+                    results.failed[unique_name(named.name, results.names)] = sentence(error)
         finally:  # also if a camera is interrupted, or a video breaks off
-            if found:
-                write_text(predictions, json.dumps(to_coco(found)))
-    count = len(names)
-    say(f'{count - len(failed)} of {count} images painted in {args.out_dir}; predictions: {predictions}',
+            results.finish()
+    count, failed = len(results.names), results.failed
+    say(f'{count - len(failed)} of {count} images painted in {folder}; predictions: {results.predictions}',
         *failed.values())
     if failed:
         raise UserError(f'{len(failed)} of {count} images are not painted ({", ".join(failed)}): repair, scale or '

@@ -31,7 +31,7 @@ def check_device(name: str, device: str) -> None:
     """Raises a UserError, which begins with the name of the argument, if torch cannot use a device."""
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # unknown, or torch is built without support for it
+    except (RuntimeError, AssertionError, TypeError) as error:  # unknown, or torch is built without support for it
         raise UserError(f'{name} {device!r} cannot be used ({first_line(error)}): choose another.') from error
 
 

@@ -11,7 +11,7 @@ from mmengine.fileio import get
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.images import check_regular
+from openmmlab_runs.images import SEVERAL, check_regular, pages
 
 NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
@@ -130,11 +130,14 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
     try:
         image = Image.open(BytesIO(content))
         loses_bits = kind is Kind.IMAGE and has_16_bits(image)
+        count = len(pages(image))
         image.load()
     except UnidentifiedImageError:
         return Finding(kind, path, 'is not an image that Pillow can read')
     except Exception as error:  # each format raises its own errors
         return Finding(kind, path, f'cannot be read: {first_line(error)}')
+    if count > 1:
+        return Finding(kind, path, SEVERAL.format(count))
     return Finding(kind, path, LOSES_BITS) if loses_bits else image
 
 

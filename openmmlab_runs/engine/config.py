@@ -11,10 +11,11 @@ from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
+from openmmlab_runs.arguments import check_path
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.pure_python import to_text_style
+from openmmlab_runs.pure_python import owners_of, to_text_style
 from openmmlab_runs.registry import in_scope
 
 from .checks import check_config
@@ -50,6 +51,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
+    check_path('config', path)
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
@@ -69,8 +71,9 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     check_config(cfg)
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:
-        raise UserError(f'default_scope of config {path} is {scope!r}, but must be {", ".join(LIBRARIES[:-1])} or '
-                        f'{LIBRARIES[-1]}: set it to the library that the config is for.')
+        owners = owners_of((cfg.get('model') or {}).get('type'), LIBRARIES) or LIBRARIES
+        raise UserError(f'default_scope of config {path} is {scope!r}, but must be that of its library: set it to '
+                        f'{" or ".join(map(repr, owners))}.')
     require(scope)
     check_unread_keys(cfg, options or {})
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'

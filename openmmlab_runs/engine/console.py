@@ -18,9 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
 from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
 
-# What pycocotools prints about its work.
+# What pycocotools, and mmengine without a logger, print about their work.
 TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
-                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray)', re.I)
+                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray|'
+                  'loads checkpoint by|the model and loaded state dict)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated',
@@ -75,7 +76,7 @@ def _print_warning(message: str) -> None:
 
 
 class Output:
-    """Standard output, but what pycocotools prints goes to the log."""
+    """Standard output, but what libraries print about their work, with names of files, goes to the log."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -179,7 +180,8 @@ class ReadableRunner(Runner):
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
     """Yields hooks for the runner, and prints only what is for readers in the `with` block, unless `verbose`."""
     if verbose:
-        yield []
+        with redirect_stdout(Output(sys.stdout)):
+            yield []
         return
 
     def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,

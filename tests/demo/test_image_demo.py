@@ -84,17 +84,27 @@ def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypa
     assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
 
 
-def test_a_pattern_and_a_video_give_each_image_a_name_of_its_own(run: Run, images: Path, out: Path) -> None:
+def test_a_pattern_and_a_video_give_each_image_a_name_of_its_own(run: Run, images: Path, out: Path, capsys: Capture
+                                                                 ) -> None:
     (images / 'below').mkdir()
     shutil.copy(images / 'a.png', images / 'below')
     assert run('mmdet', f'{images}/**/a.*') == ''
-    assert sorted(path.name for path in out.glob('*.png')) == ['a.jpg.png', 'a.png.png', 'a.png_2.png']
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob('*.png')) == [
+        'a.jpg.png', 'a.png.png', 'below/a.png.png']
+    named = [image['file_name'] for image in json.loads((out / 'predictions.json').read_text())['images']]
+    assert sorted(named) == ['a.jpg', 'a.png', 'below/a.png'] and all((images / name).is_file() for name in named)
     writer = cv2.VideoWriter(str(images / 'clip.avi'), cv2.VideoWriter.fourcc(*'MJPG'), 5, (64, 32))
     for _ in range(2):
         writer.write(np.zeros((32, 64, 3), np.uint8))
     writer.release()
     assert run('mmseg', images / 'clip.avi') == ''
     assert len([*out.glob('clip.avi_00000?.png')]) == len([*out.glob('label_maps/clip.avi_00000?.png')]) == 2
+    told = capsys.readouterr().out.replace('\n', ' ')
+    assert f'warning: {out} also has 4 files that are not of this run, such as {out}/a.jpg.png: choose a new' in told
+    first, second = (Image.open(images / name).convert('RGB') for name in ('a.png', 'b.JPG'))
+    first.save(images / 'two.tif', save_all=True, append_images=[second])
+    assert run('mmseg', images / 'two.tif') == ''
+    assert len([*out.glob('two.tif_00000?.png')]) == 2 and '2 of 2 images painted' in capsys.readouterr().out
     assert 'is an address, and none is fetched unless you allow it' in run('mmdet', 'http://127.0.0.1:1/a.png')
 
 
@@ -171,3 +181,39 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     monkeypatch.setattr('cpvt_mm.commands.predict.NUCLEI', out / 'no')  # as in a wheel
     assert run_tool(TOOL, out) == '2'
     assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')
+
+
+def test_results_of_another_run_are_told_and_no_name_leaves_the_folder(run: Run, images: Path, out: Path,
+                                                                       capsys: Capture) -> None:
+    (images / 'label_maps').mkdir()
+    shutil.copy(images / 'a.png', images / 'label_maps')
+    assert run('mmseg', f'{images}/**/a.png').startswith('error: 1 of 2 images are not painted (label_maps/a.png)')
+    assert np.array_equal(read(out / 'a.png.png').shape, read(images / 'a.png').shape)
+    assert run('mmseg', f'{images}/label_maps/../b.JPG') == ''
+    assert f'{out} also has 2 files that are not of this run' in capsys.readouterr().out.replace('\n', ' ')
+    (images / 'a.png').write_bytes(b'no image')  # the old label map is no result of it
+    assert '1 of 1 images are not painted' in run('mmdet', images / 'a.png')
+    assert json.loads((out / 'predictions.json').read_text())['images'] == []
+    assert f'{out} also has 4 files that are not of this run' in capsys.readouterr().out.replace('\n', ' ')
+    assert run('mmseg', f'{images}/*', '--out-dir', images) == (
+        f'error: --out-dir {images} is the folder of the images: choose another.')
+    again, inside = f'{images}/**/b.JPG*', images / 'painted'
+    assert run('mmseg', again, '--out-dir', inside) == ''
+    assert '(painted/b.JPG.png, painted/label_maps/b.JPG.png)' in run('mmseg', again, '--out-dir', inside)
+
+
+@pytest.mark.parametrize('options, told', [
+    (['', '--out-dir', 'x'], "error: an image is '', but must be a path: correct it."),
+    (['a.png', '--out-dir', ''], "error: --out-dir is '', but must be a path: correct it."),
+    (['a.png', '--score-thr', 'nan'], 'error: score_thr is nan, but must be a number from 0 to 1: correct it.'),
+    (['a.png', '--score-thr', 'cat=-1'], 'error: score_thr of cat is -1.0, but must be a number from 0 to 1: correct'),
+    (['a.png', '--max-pixels', '-3'], 'error: --max-pixels is -3, but must be a whole number of at least 1: correct'),
+    (['a.png', '--tile', '0'], 'error: tile is 0, but must be a whole number of at least 1: correct'),
+    (['7'], 'error: camera 7 gives no image: check it')])
+def test_options_are_checked_before_the_model_is_built(options: list[str], told: str, run_tool: Run, image: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('cpvt_mm.commands.predict.build_inferencer', None)
+    monkeypatch.chdir(image.parent)
+    image.rename('a.png')
+    assert run_tool(TOOL, *options).startswith(told)
+    assert [*Path().iterdir()] == [Path('a.png')]

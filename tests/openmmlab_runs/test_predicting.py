@@ -1,25 +1,35 @@
 import json
+import re
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mmengine.infer import BaseInferencer
+from mmengine.logging import MMLogger
 from mmengine.structures import InstanceData
 from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
+from torch import nn
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.painting import paint_boxes
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import is_turned, read_image
 from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
 from openmmlab_runs.prediction import Prediction, to_coco
+from openmmlab_runs.sources import images_of, pages_of
+from openmmlab_runs.texts import printable
 from tests.conftest import ROOT, Models, refusal
 from tests.pictures import MOVED, is_painted, random_image
 from tests.tools.conftest import Exploit
@@ -146,7 +156,6 @@ def test_an_image_that_cannot_be_predicted_is_one_sentence(detector: BaseInferen
         assert refusal(list, infer(detector, [empty])) == (
             'an image has shape (0, 8, 3), and so no pixels: leave it out.')
     assert 'no.png does not exist: pass an image' in refusal(list, infer(detector, [tmp_path / 'no.png']))
-    assert refusal(list, infer(detector, [], 0)) == 'batch_size is 0, but must be at least 1.'
     told = refusal(list, infer(detector, [np.zeros((1, 9999, 3), np.uint8)]))
     assert told.startswith('image of 1 x 9999 pixels (height x width) cannot be predicted (')
 
@@ -265,3 +274,85 @@ def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
     assert len(list(running)) == 2
+
+
+PIXELS = np.zeros((8, 9, 3), np.uint8)
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.complex_numbers(), st.binary(max_size=9), st.text(max_size=9),
+    st.integers(max_value=-1), st.integers(min_value=50), st.dates(), st.dictionaries(st.text(), st.integers()),
+    st.sampled_from([
+        '', 'a\0.png', '*\0', 'x' * 5000, '[', '**', Path(), Path('no.png'), object(), type, np.float64('nan'), ...,
+        *(PIXELS.astype(kind) for kind in ('bool', 'complex', 'object', 'float16', 'datetime64[s]', 'U3', 'V4', '>i2')),
+        np.array(1), np.zeros((0, 3, 3), np.uint8), PIXELS[0], PIXELS[None], PIXELS[::2, ::-1],
+        np.ma.array(PIXELS, mask=True), np.zeros((8, 9, 3), [('a', 'u1')]),
+        *(Image.new(mode, (9, 8)) for mode in ('1', 'F', 'LAB', 'I;16')),
+        Image.new('RGB', (0, 8)), torch.zeros(3, 8, 9, device='meta'), torch.tensor(1.),
+        torch.zeros(3, 8, 9).to_sparse(), torch.quantize_per_tensor(torch.zeros(3, 8, 9), 1., 0, torch.quint8),
+        torch.nested.nested_tensor([torch.zeros(3, 8, 9)]), torch.zeros(3, 8, 9, requires_grad=True),
+        torch.zeros(3, 8, 9, dtype=torch.complex64), torch.zeros(3, 8, 9, dtype=torch.complex64).conj().imag,
+        torch.zeros(3, 8, 9, dtype=torch.bfloat16), torch.zeros(3, 8, 9, dtype=torch.float8_e4m3fn),
+        torch.full((3, 8, 9), torch.nan), torch.zeros(3, 8, 9, dtype=torch.bool), torch.zeros(3, 9, 8).transpose(1, 2),
+        torch.zeros(1, 3, 0, 9), nn.Parameter(torch.zeros(3, 8, 9))]))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.recursive(JUNK, lambda inner: st.lists(inner, max_size=3), max_leaves=3), st.booleans())
+def test_any_source_is_images_or_one_sentence(source: object, as_rgb: bool) -> None:
+    try:
+        found = [page for named in islice(images_of(source, False, as_rgb), 3) for page in pages_of(named, as_rgb)]
+    except UserError as error:
+        assert '\n' not in printable(error) and len(str(error)) < 10_000
+    else:
+        for _, image in found:
+            if isinstance(image, np.ndarray):
+                assert image.ndim == 3 and image.size and image.dtype.kind in 'uif'
+                assert not as_rgb or (image.dtype == np.uint8 and image.shape[2] == 3)
+
+
+@pytest.mark.parametrize('name', ['a\x1b[31m\r\u202eb.pth'])
+def test_what_libraries_print_of_a_checkpoint_controls_no_terminal(name: str, trained: Models, tmp_path: Path,
+                                                                   capfd: pytest.CaptureFixture[str]) -> None:
+    config, checkpoint = trained['mmdet']
+    shutil.copy(checkpoint, tmp_path / name)
+    build_inferencer(load_config(config), tmp_path / name, 'cpu')
+    MMLogger.get_current_instance().info('end')
+    printed = ''.join(capfd.readouterr())
+    assert 'Loads checkpoint' not in printed or printable(name) in printed
+    assert not set('\x1b\r\u202e') & {*re.sub('\x1b\\[[0-9;]*m', '', printed)} and name not in printed
+
+
+def test_a_list_that_has_itself_is_one_sentence() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    assert refusal(images_of, endless).startswith('a list of images has too many levels, or itself')
+
+
+@pytest.mark.parametrize('name, values, told', [
+    ('batch_size', [1.5, True, 0, -1, None, '1', np.nan, [1]], 'a whole number of at least 1'),
+    ('tile', [1.5, '100', 0, -8, True, np.inf, torch.ones(2)], 'a whole number of at least 1'),
+    ('overlap', ['1', -1, 9, 2.], 'a whole number from 0 to 7'),
+    ('score_thr', [np.nan, np.inf, -1, '0.5', True, [0.5], 1.5, torch.zeros(2, 2)], 'a number from 0 to 1'),
+    ('score_thr', [{'ball': np.nan}, {'ball': None}, {'ball': '1'}], 'a number from 0 to 1'),
+    ('urls', ['no', 1, None], 'True or False'), ('stream', ['no', 0], 'True or False'),
+    ('checkpoint', ['', None, 1, 'a\0', b'a'], 'a path'), ('config', ['', None, 1, 'a\0', b'a'], 'a path'),
+    ('device', ['', 1.5, 'tpu'], ''), ('images', [99, [99], None, ''], '')])
+def test_arguments_are_checked_before_the_model_is_built(name: str, values: list[object], told: str, trained: Models,
+                                                         image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('openmmlab_runs.predicting.read_checkpoint', None)
+    config, checkpoint = trained['mmdet']
+    arguments = dict(images=image, config=config, checkpoint=checkpoint, **{'tile': 8} if name == 'overlap' else {})
+    for value in values:
+        message = refusal(predict, **{**arguments, name: value})
+        assert name == 'images' or (name in message and told in message), message
+
+
+def test_a_prediction_refuses_what_it_cannot_paint_or_write(tmp_path: Path) -> None:
+    found = replace(OBJECTS, image=np.zeros((40, 60, 3), np.uint8))
+    for score_thr in (np.nan, -0.1, '0.5', {'dog': True}):
+        for method in (found.above, found.plot, lambda thr: found.save(tmp_path / 'a.png', thr)):
+            assert 'must be a number from 0 to 1' in refusal(method, score_thr)
+    assert 'a.png is not known: predict() sets it' in refusal(OBJECTS.plot)
+    for path, told in (('', "path is '', but must be a path"), (None, 'path is null, but must be a path'),
+                       (tmp_path / 'no/a.png', f'folder {tmp_path}/no does not exist')):
+        assert told in refusal(found.save, path)
+    assert not [*tmp_path.iterdir()]

@@ -56,7 +56,10 @@ def test_paths_are_files_folders_and_patterns_in_order(folder: Path) -> None:
     assert names(folder / 'b.png') == names(str(folder / 'b.png')) == ['b.png']
     assert names(folder) == ['a.png', 'b.png'] and len(images_of(folder)) == 2  # for a progress bar
     assert names(folder / '*.png') == ['a.png', 'b.png']
-    assert names(f'{folder}/**/*.png') == ['a.png', 'b.png', 'c.png']
+    assert names(f'{folder}/**/*.png') == ['a.png', 'b.png', 'below/c.png']
+    (folder / 'a').mkdir()
+    assert names(f'{folder}/*/**/*.png') == ['below/c.png']
+    assert names(folder / 'b*/c.png') == ['below/c.png']
     assert names([folder / 'below', folder / 'b.png']) == ['c.png', 'b.png']
     random_image(folder / 'x[1].png', 8, 8)
     assert names(folder / 'x[1].png') == ['x[1].png']  # a file that is there is no pattern
@@ -104,4 +107,4 @@ def test_what_is_no_image_is_one_sentence(folder: Path) -> None:
                          (folder / 'no.avi', 'no.avi does not exist')):
         assert told in refusal(lambda source=source: list(images_of(source)))
     (folder / 'x.mp4').write_bytes(b'no video')
-    assert 'x.mp4 gives no image: check it' in refusal(list, images_of(folder / 'x.mp4'))
+    assert 'x.mp4 gives no image: check it' in refusal(images_of, folder / 'x.mp4')

@@ -13,6 +13,7 @@ from openmmlab_runs.data.findings import NO_IMAGE, some, told
 from openmmlab_runs.data.folder import Folder, read_lines
 from openmmlab_runs.data.objects import mask
 from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.images import check_alone, pages
 
 LABEL_MAPS = 'label maps'
 SUFFIXES = ('.png', '.tif', '.tiff', '.bmp')
@@ -59,6 +60,7 @@ def read_label_map(path: Path, as_colours: bool = False) -> np.ndarray:
     """
     try:
         with Image.open(path) as image:
+            check_alone(len(pages(image)), path)
             pixels = np.asarray(image.convert('RGB') if as_colours or len(image.getbands()) > 2 else
                                 image.getchannel(0) if image.mode == 'LA' else image)
     except NO_IMAGE as error:

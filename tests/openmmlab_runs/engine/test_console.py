@@ -26,7 +26,7 @@ from pycocotools.coco import COCO
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.console import describe_run, readable_console
-from openmmlab_runs.errors import show
+from openmmlab_runs.errors import for_readers, show
 from tests.conftest import UPERNET, refusal, toy_overrides
 from tests.pictures import is_drawn
 
@@ -230,3 +230,14 @@ def test_the_level_of_an_earlier_run_hides_no_note(capsys: pytest.CaptureFixture
         show('for readers')
     show('after it')
     assert capsys.readouterr().out == 'for readers\n' and logger.handlers[0].level == logging.ERROR
+
+
+@pytest.mark.parametrize('verbose', [False, True])
+@pytest.mark.parametrize('text', ['loading annotations...', 'Loads checkpoint by local backend from path: a\x1b[31m',
+                                  'The model and loaded state dict do not match exactly\n\nmissing: a\x1b[31m'])
+def test_what_libraries_print_without_a_logger_goes_to_the_log(text: str, verbose: bool,
+                                                               log: list[tuple[str, str]]) -> None:
+    with redirect_stdout(StringIO()) as out, readable_console(verbose):
+        print(text)
+        print('mine')
+    assert out.getvalue() == 'mine\n' and ('INFO', text if verbose else for_readers(text)) in log
