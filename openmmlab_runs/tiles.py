@@ -1,10 +1,9 @@
 """Predicts large images in overlapping tiles, each of which answers for its core.
 
 The core is the part of a tile that is nearer to its middle than to those of its neighbours. A pixel has the class that
-the tile of its core found. A box counts if its centre is in the core of its tile. So an object that is not larger than
-the overlap is taken from a tile that has all of it, and pieces of it that other tiles found at their border are
-dropped. Of larger objects there may be several pieces. Last, non-maximum suppression for each class, with an IoU of
-0.5, removes what two tiles found both.
+the tile of its core found. An object counts if its centre is in the core of a tile that found it, or near. What several
+tiles found of it is joined (`openmmlab_runs.seams`): its box and mask are those of a tile that has all of it, or else
+the union of its pieces.
 
 mmdet's `shift_predictions` needs SAHI, forgets the masks, and would keep one of the whole image for each object. SAHI
 has its own models around mmdet's, and installs OpenCV, Shapely and others. mmseg's mode 'slide' holds scores of all
@@ -16,15 +15,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from mmcv.ops import batched_nms
 from pycocotools import mask as coco_mask
 
 from .arguments import check_number
 from .errors import UserError
 from .prediction import Prediction
-
-IOU = 0.5  # of boxes that are one object
+from .seams import OUTWARD, Seams, are_near
 
 
 class Tile(NamedTuple):
@@ -88,28 +84,35 @@ def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, in
                 rows.start - tile.rows.start:rows.stop - tile.rows.start,
                 columns.start - tile.columns.start:columns.stop - tile.columns.start]
         return replace(first, size=size, label_map=label_map)
-    moved = [_moved(part, tile, size) for part, tile in zip(parts, tiles, strict=True)]
-    boxes, labels, scores = (np.concatenate([getattr(part, name) for part in moved])
-                             for name in ('boxes', 'labels', 'scores'))
-    masks = None if first.masks is None else [mask for part in moved for mask in part.masks or ()]
-    whole = replace(first, size=size, boxes=boxes, labels=labels, scores=scores, masks=masks)
-    if not len(boxes):
-        return whole
-    _, kept = batched_nms(torch.from_numpy(boxes), torch.from_numpy(scores), torch.from_numpy(labels),
-                          dict(type='nms', iou_threshold=IOU))
-    return whole.take(kept.numpy())
+    frames, cores = (OUTWARD * [(columns.start, rows.start, columns.stop, rows.stop) for rows, columns in spans]
+                     for spans in ([tile[:2] for tile in tiles], [tile[2:] for tile in tiles]))
+    boxes, labels, scores, indices = (np.concatenate(one) for one in zip(*(
+        (part.boxes - frames[index, [0, 1, 0, 1]], part.labels, part.scores, np.full_like(part.labels, index))
+        for index, part in enumerate(parts)), strict=True))
+    seams = Seams(boxes * OUTWARD, labels, indices, frames, size)
+    counts, masks = are_near(seams.edges, cores[seams.tiles]), [mask for part in parts for mask in part.masks or ()]
+    objects: list[tuple[int, list[int], np.ndarray]] = []  # the best box, all that make the object, and its edges
+    for group in seams.objects():
+        best = group[np.lexsort((scores[group], counts[group], ~seams.is_piece[group]))[-1]]
+        pieces = group if seams.is_piece[best] else [best]
+        edges = seams.edges[pieces].max(axis=0)
+        if counts[group].any() or are_near(edges, cores[seams.tiles[group]]).any():
+            objects.append((best, pieces, edges))
+    objects.sort(key=lambda one: -scores[one[0]])
+    order = [best for best, _, _ in objects]
+
+    def mask_of(index: int) -> dict[str, Any]:
+        tile = tiles[seams.tiles[index]]
+        return move_mask(masks[index], tile.rows.start, tile.columns.start, size)
+
+    return replace(
+        first, size=size, labels=labels[order], scores=scores[order],
+        boxes=np.array([edges for _, _, edges in objects], np.float32).reshape(-1, 4) * OUTWARD,
+        masks=None if first.masks is None else [_union([*map(mask_of, pieces)]) for _, pieces, _ in objects])
 
 
-def _moved(part: Prediction, tile: Tile, size: tuple[int, int]) -> Prediction:
-    """Returns the boxes and masks of a tile whose centres are in its core, in pixels of the image."""
-    assert part.boxes is not None
-    boxes = part.boxes + np.array([tile.columns.start, tile.rows.start] * 2, np.float32)
-    x, y = (boxes[:, :2] + boxes[:, 2:]).T / 2
-    part = replace(part, boxes=boxes).take(np.flatnonzero(
-        (tile.core_columns.start <= x) & (x < tile.core_columns.stop)
-        & (tile.core_rows.start <= y) & (y < tile.core_rows.stop)))
-    masks = part.masks and [move_mask(mask, tile.rows.start, tile.columns.start, size) for mask in part.masks]
-    return replace(part, size=size, masks=masks)
+def _union(masks: list[dict[str, Any]]) -> dict[str, Any]:
+    return masks[0] if len(masks) == 1 else dict(masks[0], counts=coco_mask.merge(masks)['counts'].decode())
 
 
 def move_mask(mask: dict[str, Any], top: int, left: int, size: tuple[int, int]) -> dict[str, Any]:

@@ -1,7 +1,11 @@
 """Large images in tiles: what each tile answers for, and how objects at borders are joined."""
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mmengine.infer import BaseInferencer
 from pycocotools import mask as coco_mask
 
@@ -9,7 +13,7 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.images import read_image
 from openmmlab_runs.predicting import build_inferencer, infer
 from openmmlab_runs.prediction import Prediction
-from openmmlab_runs.tiles import Tiling, join, make_tiling, move_mask
+from openmmlab_runs.tiles import Tile, Tiling, join, make_tiling, move_mask
 from tests.conftest import ROOT, refusal
 
 
@@ -58,14 +62,68 @@ def test_each_object_up_to_the_overlap_is_found_once_and_whole() -> None:
     assert len(join(nothing, tiles, whole.size).boxes) == 0
 
 
-def test_what_two_tiles_find_at_the_border_of_their_cores_is_one_object() -> None:
-    tiles = Tiling(64, 24).tiles((64, 104))
-    (left, right), border = tiles, tiles[0].core_columns.stop
-    boxes = [np.float32([[border - 11, 10, border + 10, 30]]), np.float32([[border - 10, 10, border + 11, 30]])]
-    boxes[1] -= np.float32([right.columns.start, 0] * 2)
-    parts = [Prediction((64, 64), ('a',), box, np.array([0]), np.float32([score]))
-             for box, score in zip(boxes, (0.5, 0.9), strict=True)]
-    assert join(parts, [left, right], (64, 104)).scores.tolist() == [pytest.approx(0.9)]
+def found_in(tile: Tile, boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Prediction:
+    """What a tile finds, from boxes in pixels of the image."""
+    moved = np.float32(boxes).reshape(-1, 4) - np.float32([tile.columns.start, tile.rows.start] * 2)
+    return Prediction((64, 64), ('a', 'b'), moved, np.int64(labels or [0] * len(moved)), np.float32(scores))
+
+
+# Boxes by the left tile and by the right one; the border of their cores is at 448. What is left of them, by scores.
+@pytest.mark.parametrize('left, right, expected', [
+    ([[400, 9, 496.02, 40]], [[400, 9, 495.98, 40]], [.9]),  # centres at 448.01 and 447.99: no core has any
+    ([[440, 9, 460, 40]], [], [.5]), ([], [[436, 9, 456, 40]], [.9]),  # only one tile finds it, beyond its core
+    ([[443, 9, 449, 40]], [[449, 12, 455, 43]], [.9]),  # six pixels wide, three pixels of jitter
+    ([[300, 9, 480, 40]], [[384, 12, 478, 37]], [.5]),  # a piece, which reaches the core of its tile
+    ([[440, 9, 460, 40]], [[440, 90, 460, 120]], [.9, .5]),  # two objects
+    ([[430, 9, 460, 40], [436, 9, 466, 40]], [], [.5, .4]),  # what one tile finds is never one object
+    ([[430, 9, 460, 40], [437, 9, 467, 40]], [[437, 9, 467, 40], [430, 9, 460, 40]], [.9, .8]),
+    ([[100, 9, 512, 40]], [[384, 9, 800, 40]], [.9])])  # longer than the overlap: two pieces
+def test_what_two_tiles_find_at_the_border_of_their_cores_is_one_object(
+        left: list, right: list, expected: list[float]) -> None:
+    tiles = Tiling(512, 128).tiles((512, 896))
+    parts = [found_in(tile, boxes, scores[:len(boxes)])
+             for tile, boxes, scores in zip(tiles, (left, right), ([.5, .4], [.9, .8]), strict=True)]
+    found = join(parts, tiles, (512, 896))
+    assert found.scores.tolist() == [pytest.approx(score) for score in expected]
+    if len(expected) == 1:
+        assert found.boxes[0].tolist() in [*np.float32(left + right).tolist(), [100, 9, 800, 40]]
+    other = [parts[0], replace(parts[1], labels=parts[1].labels + 1)]  # of another class, all are objects
+    assert len(join(other, tiles, (512, 896)).boxes) >= len(expected)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2 ** 32), st.integers(90, 300), st.floats(0, 0.6), st.sampled_from([20, 60, 400]))
+def test_each_object_is_found_once_in_tiles_of_any_size_with_jitter(seed: int, side: int, share: float, largest: int
+                                                                    ) -> None:
+    random = np.random.default_rng(seed)
+    height, width = size = tuple(random.integers(60, 700, 2).tolist())
+    canvas, objects = np.zeros((height, width), bool), []
+    for _ in range(60):
+        (y, x), (h, w) = random.integers(0, size), random.integers(5, 6 + largest, 2)
+        near = np.s_[max(0, y - 7):y + h + 7, max(0, x - 7):x + w + 7]  # twice the jitter, so that no two look like one
+        if y + h <= height and x + w <= width and not canvas[near].any():
+            canvas[y:y + h, x:x + w] = True
+            objects.append((x, y, x + w, y + h))
+    tiles = Tiling(side, int(share * side)).tiles(size)
+    parts = []
+    for tile in tiles:
+        rows, columns = tile.rows, tile.columns
+        frame = np.array([columns.start, rows.start] * 2), np.array([columns.stop, rows.stop] * 2)
+        seen = np.array(objects).reshape(-1, 4).clip(*frame)
+        seen = seen[(seen[:, 2:] - seen[:, :2]).min(axis=1, initial=9) > 0]
+        jittered = (seen + random.uniform(-3, 3, seen.shape)).clip(*frame)
+        jittered[:, 2:] = np.maximum(jittered[:, 2:], jittered[:, :2])
+        masks = np.zeros((len(seen), rows.stop - rows.start, columns.stop - columns.start), np.uint8)
+        for mask, (left, top, right, bottom) in zip(masks, seen - frame[0][[0, 1, 0, 1]], strict=True):
+            mask[top:bottom, left:right] = 1
+        parts.append(replace(found_in(tile, jittered, random.random(len(seen))), size=masks.shape[1:],
+                             masks=[coco_mask.encode(np.asfortranarray(mask)) for mask in masks]))
+    found = join(parts, tiles, size)
+    assert found.size == size and len(found.boxes) == len(found.masks) == len(objects)
+    assert (np.diff(found.scores) <= 0).all()
+    masks = coco_mask.toBbox(found.masks).reshape(-1, 4) @ (np.eye(4) + np.eye(4, k=2))  # corners
+    assert {*map(tuple, masks.astype(int).tolist())} == {*objects}
+    np.testing.assert_allclose(found.boxes, masks, atol=3.001)  # and rounding of float32
 
 
 def test_a_label_map_has_the_classes_of_the_cores() -> None:
