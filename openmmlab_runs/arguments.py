@@ -12,20 +12,19 @@ from .texts import printable
 def check_number(name: str, value: object, least: float, most: float = inf, whole: bool = True) -> None:
     """Raises a UserError unless a value is a number, whole by default, from `least` to `most`."""
     kind: Any = Integral if whole else Real  # of which typeshed knows no order
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-        span = f'of at least {least}' if most == inf else f'from {least} to {most}'
-        _refuse(name, value, f'a {"whole " * whole}number {span}')
+    span = f'of at least {least}' if most == inf else f'from {least} to {most}'
+    _check(not isinstance(value, bool) and isinstance(value, kind) and least <= value <= most, name, value,
+           f'a {"whole " * whole}number {span}')
 
 
 def check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        _refuse(name, value, 'True or False')
+    _check(isinstance(value, bool), name, value, 'True or False')
 
 
 def check_path(name: str, value: object) -> None:
-    if not isinstance(value, str | Path) or not str(value) or '\0' in str(value):
-        _refuse(name, value, 'a path')
+    _check(isinstance(value, str | Path) and str(value) != '' and '\0' not in str(value), name, value, 'a path')
 
 
-def _refuse(name: str, value: object, what: str) -> None:
-    raise UserError(f'{name} is {printable(shown(value))}, but must be {what}: correct it.')
+def _check(is_right: bool, name: str, value: object, what: str) -> None:
+    if not is_right:
+        raise UserError(f'{name} is {printable(shown(value))}, but must be {what}: correct it.')

@@ -65,18 +65,6 @@ def pages(image: Image.Image) -> list[int]:
     return found or [0]
 
 
-def read_pages(path: str | Path, max_pixels: int | None = None) -> Iterator[np.ndarray]:
-    """Yields the images of a file that has several, as `read_image` reads one; nothing for a file with one image."""
-    with explained(path):
-        check_regular(path)
-        with Image.open(path) as image:
-            numbers = pages(image)
-            for number in numbers if len(numbers) > 1 else ():
-                image.seek(number)
-                check_pixels(image.size[::-1], path, max_pixels)
-                yield to_rgb(image)
-
-
 def check_alone(count: int, name: str | Path) -> None:
     """Raises a UserError if a file has several images, of which only the first would be read."""
     if count > 1:

@@ -19,7 +19,7 @@ from .arguments import check_flag, check_path
 from .bands import decode_bands, header_of
 from .errors import UserError, explain
 from .files import list_images, what_is
-from .images import MAX_PIXELS, check_pixels, decode, explained, read_pages, to_rgb
+from .images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
 from .storage import TRY, limited
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
@@ -72,11 +72,18 @@ def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -
     """Yields an image, or each of those of a file that has several, such as `a.gif_000001`: frames, or pages of a TIFF.
     Without `as_rgb`, it yields the file, as pages may be channels. More than `max_pixels` in a page are a UserError.
     """
-    number = 0
-    if as_rgb and not isinstance(named.image, np.ndarray):
-        for number, image in enumerate(read_pages(named.image, max_pixels), start=1):
-            yield Named(f'{named.name}_{number:06}', image)
-    if not number:
+    if not as_rgb or isinstance(named.image, np.ndarray):
+        yield named
+        return
+    with explained(named.image):
+        check_regular(named.image)
+        with Image.open(named.image) as image:
+            places = pages(image)
+            for number, place in enumerate(places if len(places) > 1 else (), start=1):
+                image.seek(place)
+                check_pixels(image.size[::-1], named.image, max_pixels)
+                yield Named(f'{named.name}_{number:06}', to_rgb(image))
+    if len(places) == 1:
         yield named
 
 
