@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from openmmlab_runs.checkpoints.reading import check_tensors
 from openmmlab_runs.errors import UserError, did_you_mean
 from openmmlab_runs.files import write_checkpoint, write_text
 
@@ -54,7 +55,8 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
                 `cache_dir`, `force_download`, `local_files_only`, `map_location`.
 
         Raises:
-            UserError: If config.json is damaged or has an unknown key, or the weights do not fit these arguments.
+            UserError: If config.json is damaged or has an unknown key, or the weights are not finite, or do not fit
+                these arguments.
             OSError: If there are no such files, or the hub cannot be reached.
         """
         source = pretrained_model_name_or_path
@@ -69,6 +71,7 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
             reason = ' '.join(str(error).split()).rstrip('.')
             raise UserError(f'{source} does not fit a {cls.__name__} ({reason}): use the class and the arguments that '
                             'it was saved with.') from error
+        check_tensors(model.state_dict(), source)
         return model.eval()
 
     # huggingface_hub documents this method as the way to load a model, and passes config.json if it takes `config`.

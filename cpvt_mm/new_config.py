@@ -10,7 +10,7 @@ from mmengine.config import Config, ConfigDict
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
-from cpvt_mm.swap.writing import base_for, check_new, to_delta
+from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
 from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
@@ -155,6 +155,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         take_bands(new.model, bands.channels)
     fit = fit_images(data, LIMITS[task][is_small], scale)
     fit_model(new.model, data, fit)
+    check_model_of(new, load_from)
     lines = [*describe_data(data, fit, bands), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
     hooks = hook_options(new, METRICS[task], early_stop, ema)

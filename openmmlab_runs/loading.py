@@ -1,4 +1,4 @@
-"""Builds parts of models from configs, and normalizes images as configs do."""
+"""Builds models of configs and parts of them, whose parts must fit, and normalizes images as configs do."""
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,19 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
+from .checkpoints.comparing import ChecksWeights
 from .config_walk import walk
 from .errors import UserError, first_line
 from .registry import in_scope
+
+# What to do about channels that do not fit.
+OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
+            'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
+            'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
@@ -25,9 +32,48 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     try:
         with in_scope(cfg.get('default_scope')):
             return MODELS.build(copy.deepcopy(part))  # some models change their config
+    except (OSError, ImportError):  # of this machine
+        raise
     except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
-        raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
-                        ) from error
+        raise UserError(f'the {part.get("type", "model")} of config {cfg.filename} cannot be built '
+                        f'({first_line(error).rstrip(".")}): correct it.') from error
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """Builds the model of a config as mmengine's runner does; a UserError if it cannot, or its parts do not fit."""
+    part = dict(cfg.get('model') or {})
+    if cfg.get('data_preprocessor'):
+        part.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = revert_sync_batchnorm(build(cfg, part))
+    check_model(model)
+    return model
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model."""
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
+            mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
+            # torch would silently broadcast a grey image.
+            if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
+                raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
+                                f'{backbone.in_channels}: {OF_BANDS}.')
+            _check_readers(part, [*backbone.out_channels])
+
+
+def _check_readers(part: nn.Module, given: list[int]) -> None:
+    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    neck = getattr(part, 'neck', None)
+    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
+        reader = getattr(part, name, None)
+        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
+        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
+            continue
+        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
+        if list(taken) not in (maps, maps[::-1]):
+            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
+                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
 
 
 def bands_loader(pipeline: Any) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from openmmlab_runs.registry import TRANSFORMS, in_scope
 
 from .arguments import check_flag, check_number, check_path
 from .bands import read_header
-from .checkpoints.comparing import check_fits, state_dict_of
+from .checkpoints.comparing import check_fits
 from .checkpoints.reading import check_device, read_checkpoint, readable
 from .data.datasets import build_unread
 from .data.load_bands import LoadBandsFromFile
@@ -29,7 +29,7 @@ from .engine.checks import trained_classes
 from .engine.console import Output
 from .errors import UserError, explain
 from .images import MAX_PIXELS, check_pixels, read_image, size_as_loaded
-from .loading import bands_loader
+from .loading import bands_loader, build_model
 from .prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr
 from .sources import Picture, Source, images_of, pages_of
 from .thresholds import find_thresholds
@@ -113,11 +113,11 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         cfg.visualizer.vis_backends = None  # only the caller writes files
     with in_scope(scope):
         content = read_checkpoint(checkpoint)
-        state_dict_of(content, checkpoint)  # the inferencer would fail in other words
+        # The inferencer would fail in other words, load the weights that fit, and ignore the others.
+        check_fits(build_model(cfg), checkpoint, content)
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         with readable(checkpoint) as local, redirect_stdout(Output(sys.stdout)):
             inferencer = cls(cfg, local, device=device)
-        check_fits(inferencer.model, checkpoint, content)  # it has loaded the weights that fit, and ignored the others
         inferencer.show_progress = False
         if not trained_classes(content):  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo

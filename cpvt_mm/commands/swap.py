@@ -12,7 +12,7 @@ from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.same import is_recognised
 from cpvt_mm.swap.swapping import SAME, take_data
-from cpvt_mm.swap.writing import changes
+from cpvt_mm.swap.writing import changes, check_model_of
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
@@ -62,6 +62,7 @@ def main() -> None:
         new = swap(old, args)
         if args.data:
             new = take_data(new, read_config(str(args.data)))
+        check_model_of(new)
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
     say(*lines)

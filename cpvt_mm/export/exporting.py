@@ -23,7 +23,7 @@ from cpvt_mm.models.grid import to_nchw, to_nhwc
 from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file
-from openmmlab_runs.loading import build
+from openmmlab_runs.loading import build_model
 
 from .detector import Detector, to_detector, translations
 
@@ -226,7 +226,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
                         'the backbone alone, with --part backbone.')
     if part == 'detector' and not checkpoint:
         raise UserError('a detector with random weights finds no boxes to compare: pass a --checkpoint.')
-    model = build(cfg, cfg.model)
+    model = build_model(cfg)
     if part == 'segmentor' and not hasattr(model, 'encode_decode'):
         raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
                         'EncoderDecoder: export the backbone alone, with --part backbone.')

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from cpvt_mm.weights.released import RELEASED, ROPE_TOP1, SCHEME
 from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.errors import UserError, did_you_mean
-from openmmlab_runs.loading import backbone_config, build
+from openmmlab_runs.loading import backbone_config, build, build_model
 
 from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT
@@ -125,7 +125,7 @@ def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | P
     Raises a UserError if the config has no such backbone, or the checkpoint does not fit.
     """
     config = backbone_config(cfg)
-    model = build(cfg, cfg.model) if checkpoint else None
+    model = build_model(cfg) if checkpoint else None
     backbone = model.backbone if model else build(cfg, config)
     if not isinstance(backbone, (CPVT, PyramidCPVT)):
         raise UserError(f'model.backbone of config {cfg.filename} is a {type(backbone).__name__}, but must be a CPVT '

@@ -8,12 +8,14 @@ from typing import Any
 
 from mmengine.config import Config
 
+from openmmlab_runs.checkpoints.comparing import check_load_from
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.engine.config import LIBRARIES
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
+from openmmlab_runs.loading import build_model
 from openmmlab_runs.pure_python import to_text_style
 
 
@@ -93,6 +95,19 @@ def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         key: to_delta(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
         for key, value in new.items() if key not in old or old[key] != value or type(old[key]) is not type(value)
     }
+
+
+def check_model_of(cfg: Config, load_from: str | None = None) -> None:
+    """Raises a UserError if the model of a config cannot be built, or its parts or a checkpoint do not fit.
+
+    A model that needs what this machine lacks is not checked.
+    """
+    try:
+        model = build_model(cfg)
+    except (OSError, ImportError):
+        return
+    if load_from:
+        check_load_from(model, load_from)
 
 
 def check_new(out: Path) -> None:

@@ -102,10 +102,10 @@ def _without_secrets(weights: Weights) -> tuple[dict[str, Any], list[str]]:
 def _to_half(name: str, tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
-    half, exact = tensor.half(), tensor.double()  # not all types can be checked themselves
-    if not torch.equal(half.isfinite(), exact.isfinite()):
-        raise UserError(f'{name} has values as large as {exact.abs().max():g}, which float16 does not hold: convert '
-                        'without --half.')
+    half = tensor.half()
+    if not torch.equal(half.isfinite(), tensor.float().isfinite()):  # a mask may hold infinity
+        raise UserError(f'{name} has values as large as {tensor.float().abs().max():g}, which float16 does not hold: '
+                        'convert without --half.')
     return half
 
 

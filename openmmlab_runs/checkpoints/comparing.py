@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from openmmlab_runs.errors import UserError, show
 
-from .reading import bare, check_tensors, read_checkpoint, read_weights
+from .reading import bare, check_weights, is_spread, read_checkpoint, read_weights
 
 COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval mode, nor with a momentum
 
@@ -72,31 +72,26 @@ def refuse(found: Mapping[str, Sequence[str]], what: str, model: str, todo: str)
 
 
 def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
-    """Raises a UserError unless a checkpoint fits a model; mmengine would only warn about differences.
+    """Raises a UserError unless a checkpoint fits a new model; mmengine would only warn about differences.
 
-    It reads the file, unless its content is given. A parameter or buffer must not be missing, left over, of another
-    shape, or of whole numbers instead of fractions. It warns of tensors that nothing reads, see `find_unread`.
+    It reads the file, unless its content is given. As mmengine, it reads the weights at no other key than 'state_dict',
+    or at the top level. A parameter or buffer must not be missing, left over, of another shape, not finite, or of whole
+    numbers instead of fractions. It warns of tensors that nothing reads, see `find_unread`.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
-    _fitting(model, state_dict_of(checkpoint, path), path, 'the model of the config')
-
-
-def state_dict_of(checkpoint: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    """Returns the weights that mmengine loads, which reads no other key than 'state_dict', as `unwrap` does; a
-    UserError if they are no dict of plain tensors by name.
-    """
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
         raise UserError(f'checkpoint {path} has {has} for its state dict, but must have a dict of tensors by name: use '
                         'a checkpoint of the model of the config.')
-    check_tensors(weights, path)
-    return bare(weights)
+    check_weights(checkpoint, path, inner(model).state_dict())
+    _fitting(model, bare(weights), path, 'the model of the config')
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
     """Loads a checkpoint, with its weights under any key (see `unwrap`), or raises the UserError of `check_fits`."""
-    model.load_state_dict(_fitting(model, read_weights(path).tensors, path, f'the {type(model).__name__} it is for'))
+    weights = read_weights(path, own=inner(model).state_dict()).tensors
+    model.load_state_dict(_fitting(model, weights, path, f'the {type(model).__name__} it is for'))
 
 
 def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: str) -> dict[str, Any]:
@@ -112,12 +107,12 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
     return fitting
 
 
-def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Raises a UserError unless a checkpoint for `load_from` fills backbones with `check_weights`; mmengine only warns.
+def check_load_from(model: nn.Module, checkpoint: str | Path) -> None:
+    """Raises a UserError unless a checkpoint has weights (see `read_weights`) that fill backbones with `check_weights`;
+    mmengine only warns.
     """
-    backbones = backbones_of(model)
-    weights = translated(model, read_weights(checkpoint).tensors) if backbones else {}
-    for prefix, backbone in backbones.items():
+    weights = translated(inner(model), read_weights(checkpoint, own=inner(model).state_dict()).tensors)
+    for prefix, backbone in backbones_of(inner(model)).items():
         start = f'{prefix}.'
         found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
         if found.keys().isdisjoint(backbone.state_dict()):
@@ -184,7 +179,8 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
     """Returns whether a module that the model lacks, of these names, has the tensors of one that it has."""
     if not place or place.rpartition('.')[2].isdigit():
         return False
-    if any(_is_spread(weights[name]) for name in names) or all(_is_constant(weights[name]) for name in names):
+    tensors = [weights[name] for name in names]
+    if any(isinstance(one, Tensor) and is_spread(one) for one in tensors) or all(map(_is_constant, tensors)):
         return False
     ends = [name.removeprefix(place) for name in names]
     others = [name.removesuffix(ends[0]) for name in known if name.endswith(ends[0])]
@@ -194,11 +190,6 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
 def _are_equal(one: Any, other: Any) -> bool:
     return (isinstance(one, Tensor) and isinstance(other, Tensor) and one.dtype == other.dtype
             and one.shape == other.shape and torch.equal(_bits(one), _bits(other)))
-
-
-def _is_spread(tensor: Any) -> bool:
-    """Returns whether a tensor has more numbers than its memory, as after `expand`; a copy of it may be of any size."""
-    return isinstance(tensor, Tensor) and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def _is_constant(tensor: Any) -> bool:

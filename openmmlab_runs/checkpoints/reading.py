@@ -1,5 +1,6 @@
 """Reads checkpoints: only tensors and plain data, never code."""
 import logging
+import math
 import os
 import pickle
 import re
@@ -25,6 +26,7 @@ EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 # Several numbers in a byte, or a number that is no more than its bits.
 PACKED = tuple(dtype for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)
                and re.match('u?int[1-7]$|bits|float4', name))
+NOT_FINITE = ('nan', 'inf', '-inf')
 
 
 def check_device(name: str, device: str) -> None:
@@ -103,7 +105,7 @@ class Weights(NamedTuple):
     left_out: tuple[str, ...]  # all other keys of the checkpoint, such as the optimizer's
 
 
-def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
+def unwrap(checkpoint: dict[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> Weights:
     """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level."""
     held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
     key = held[0] if held else ''
@@ -114,7 +116,7 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
         where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
         has = ', '.join(map(str, list(values)[:3])) or 'nothing'
         raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
-    check_tensors(tensors, path)
+    check_weights(checkpoint, path, own)
     ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
     meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
     left_out = [name for name, value in checkpoint.items()
@@ -122,8 +124,8 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
     return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
 
 
-def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
-    return unwrap(read_checkpoint(path, map_location), path)
+def read_weights(path: str | Path, map_location: str = 'cpu', own: Mapping[str, Tensor] = {}) -> Weights:
+    return unwrap(read_checkpoint(path, map_location), path, own)
 
 
 def bare(weights: dict[str, Any]) -> dict[str, Any]:
@@ -131,19 +133,47 @@ def bare(weights: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 
-def check_tensors(weights: Mapping[str, Any], path: str | Path) -> None:
-    """Raises a UserError for tensors that are quantized, sparse, nested, complex, packed, on meta, or of a subclass."""
-    kinds = {name: _kind(value) for name, value in weights.items() if isinstance(value, Tensor)}
+def check_weights(checkpoint: dict[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> None:
+    """Checks the weights under all keys of a checkpoint, also moving averages; see `check_tensors`."""
+    held = [checkpoint[key] for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
+    for weights in held or [checkpoint]:
+        check_tensors(bare({str(name): value for name, value in weights.items()}), path, own)
+
+
+def check_tensors(tensors: Mapping[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> None:
+    """Raises a UserError for tensors that are quantized, sparse, nested, complex, packed, on meta, or of a subclass,
+    and for NaN and infinity. Masks of 0 and -inf pass, and infinity where a new model has it, too (`own`).
+    """
+    kinds = {name: _kind(value, own.get(name)) for name, value in tensors.items() if isinstance(value, Tensor)}
     odd = {name: kind for name, kind in kinds.items() if kind}
     if odd and {*kinds.values()} != {'meta'}:  # not read to the meta device
         name, kind = next(iter(odd.items()))
-        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not plain, such as {name} ({kind}): save '
-                        'it with plain ones, such as those of tensor.dequantize() or tensor.to_dense().')
+        what, todo = ('finite', 'take one from before its training diverged') if kind in NOT_FINITE else (
+            'plain', 'save it with plain ones, such as those of tensor.dequantize() or tensor.to_dense()')
+        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not {what}, such as {name} ({kind}): '
+                        f'{todo}.')
 
 
-def _kind(tensor: Tensor) -> str:
+def _kind(tensor: Tensor, own: Tensor | None) -> str:
     if type(tensor) not in (Tensor, nn.Parameter):
         return type(tensor).__name__
     kinds = dict(quantized=tensor.is_quantized, nested=tensor.is_nested, sparse=tensor.layout is not torch.strided,
                  complex=tensor.is_complex(), packed=tensor.dtype in PACKED, meta=tensor.is_meta)
-    return next((kind for kind, is_it in kinds.items() if is_it), '')
+    return next((kind for kind, is_it in kinds.items() if is_it), '') or not_finite(tensor, own)
+
+
+def not_finite(tensor: Tensor, own: Tensor | None = None) -> str:
+    """Returns the first value that is no number as float32, one of NOT_FINITE, or '' if it may be there."""
+    if not tensor.is_floating_point():
+        return ''
+    values = (tensor.new_empty(0).set_(tensor.untyped_storage()) if is_spread(tensor) else tensor).float()
+    if not (bad := ~values.isfinite()).any():
+        return ''
+    is_mask = values.dim() > 1 and (values[bad] == -math.inf).all() and not values[~bad].any()
+    is_own = own is not None and own.shape == values.shape and torch.equal(values[bad], own.to(values)[bad])
+    return '' if is_mask or is_own else str(values[bad][0].item())
+
+
+def is_spread(tensor: Tensor) -> bool:
+    """Returns whether a tensor has more numbers than its memory, as after `expand`; a copy of it may be of any size."""
+    return tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from rich.console import Console
 from rich.markup import escape
@@ -23,9 +21,9 @@ from openmmlab_runs.data.findings import Finding, Kind
 from openmmlab_runs.data.measuring import measure, read_objects, sizes_of, suggest, to_table, to_table_of_channels
 from openmmlab_runs.data.painted_samples import VISUALIZER, draw_sheet
 from openmmlab_runs.data.splits import SPLITS
-from openmmlab_runs.engine.checks import check_model
 from openmmlab_runs.errors import UserError, explain, for_readers
 from openmmlab_runs.files import check_free, held, named, write_figure, write_text
+from openmmlab_runs.loading import build_model
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import printable, shell
 
@@ -44,11 +42,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
                 {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
             sample = load_first(loader.dataset, name)
             if split == 'train':
-                model_cfg = dict(cfg.model)
-                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
-                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
-                model = revert_sync_batchnorm(MODELS.build(model_cfg))
-                check_model(model)
+                model = build_model(cfg)
                 # BatchNorm needs at least two samples.
                 batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
                 with torch.no_grad():

@@ -7,22 +7,19 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
-from torch import Tensor, nn
+from torch import nn
 
-from openmmlab_runs.checkpoints.comparing import ChecksWeights
+from openmmlab_runs.checkpoints.reading import read_weights
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import asks_for_masks
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.loading import bands_loader
+from openmmlab_runs.loading import OF_BANDS, bands_loader
 
 # Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
                 lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
                 optimizer_config='optim_wrapper')
-# What to do about channels that do not fit.
-OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
-            'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
-            'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
 # Optimizer constructors of mmdet and mmseg that know the names of parameters of a few backbones only.
 LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 # What must be a dict, if it is set.
@@ -93,17 +90,11 @@ def _check_channels(cfg: Config) -> None:
                             f'backbone.in_channels is {channels}: make them equal.')
 
 
-def check_model(model: nn.Module) -> None:
-    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model."""
-    for part in model.modules():
-        backbone = getattr(part, 'backbone', None)
-        if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
-            mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
-            # torch would silently broadcast a grey image.
-            if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
-                raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                                f'{backbone.in_channels}: {OF_BANDS}.')
-            _check_readers(part, [*backbone.out_channels])
+def check_pretrained(cfg: Config) -> None:
+    """Raises a UserError for a local file in an `init_cfg` that is no checkpoint with good weights."""
+    for _, part in walk(cfg.get('model')):
+        if str(part.get('type')).endswith('Pretrained') and '://' not in (path := str(part.get('checkpoint'))):
+            read_weights(path)
 
 
 def check_layer_decay(model: nn.Module, cfg: Config) -> None:
@@ -123,20 +114,6 @@ def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:
         if asks_for_masks(cfg, split) and not any('mask' in name for name, _ in model.named_modules()):
             raise UserError(f"{split}_evaluator has metric='segm', but the model has no head for masks: set "
                             f"{split}_evaluator.metric='bbox', or take a model with masks, such as Mask R-CNN.")
-
-
-def _check_readers(part: nn.Module, given: list[int]) -> None:
-    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
-    neck = getattr(part, 'neck', None)
-    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
-        reader = getattr(part, name, None)
-        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
-        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
-            continue
-        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
-        if list(taken) not in (maps, maps[::-1]):
-            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
-                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
 
 
 def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:

@@ -11,9 +11,10 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.checked_pipeline import CheckedPipeline, load_first
 from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
+from openmmlab_runs.loading import check_model
 from openmmlab_runs.registry import LOOPS
 
-from .checks import check_layer_decay, check_metrics, check_model
+from .checks import check_layer_decay, check_metrics
 from .ranks import all_or_none, share_annotations
 from .workers import check_shared_memory, limit_waiting
 

@@ -15,15 +15,16 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch.distributed import DistError
 
-from openmmlab_runs.checkpoints.comparing import check_fills_backbones, check_fits, unloaded_shown
-from openmmlab_runs.checkpoints.reading import read_checkpoint, readable
+from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, unloaded_shown
+from openmmlab_runs.checkpoints.reading import check_tensors, read_checkpoint, readable
+from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.files import DISK_FULL, held, write_text
 from openmmlab_runs.processes import handlers_restored
 from openmmlab_runs.registry import in_scope
 
-from .checks import check_classes, trained_classes
+from .checks import check_classes, check_pretrained, trained_classes
 from .console import ReadableRunner, readable_console
 from .kept_predictions import KeepPredictionsHook
 from .painting import PaintPredictionsHook
@@ -77,12 +78,14 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
               failures_as_user_errors('training cannot begin', cfg.work_dir, resumed) as built,
               readable(named) if named else nullcontext() as cfg.load_from):
+            check_pretrained(cfg)
             runner = build_runner(cfg, [*hooks, *own_hooks])
             built.append(runner)
             if cfg.resume:
                 check_fits(runner.model, named, checkpoint)
+                check_tensors(dict(leaves(checkpoint['optimizer'], 'optimizer')), named)
             elif named:
-                check_fills_backbones(runner.model, named)
+                check_load_from(runner.model, named)
             del checkpoint  # frees memory; mmengine reads the file again
             with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
                 runner.train()

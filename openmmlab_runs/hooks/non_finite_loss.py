@@ -9,11 +9,11 @@ from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.runner import Runner
-from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from openmmlab_runs.checkpoints.comparing import inner
+from openmmlab_runs.checkpoints.reading import not_finite
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
@@ -60,6 +60,9 @@ class NonFiniteLossHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._count(runner, 0)
+        # Infinity that may stay.
+        self.own = {name: one.clone() for name, one in inner(runner.model).named_buffers() if not_finite(one)}
+        self._check_model(runner, 'before the first iteration, ')
         # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
         self.wrappers = [*wrappers(runner).values()]
@@ -118,9 +121,10 @@ class NonFiniteLossHook(Hook):
 
     def _check_model(self, runner: Runner, why: str = '') -> None:
         """Stops training if a weight or buffer is not finite in one of the processes."""
-        name = next(filter(None, all_gather_object(non_finite_state(runner.model))), None)
-        if name:
-            _stop(runner, f'{why}{name} of the model is no longer finite')
+        names = (name for name, value in inner(runner.model).state_dict().items()
+                 if isinstance(value, torch.Tensor) and not_finite(value, self.own.get(name)))
+        if name := next(filter(None, all_gather_object(next(names, None))), None):
+            _stop(runner, f'{why}{name} of the model is not finite')
 
 
 def _stop(runner: Runner, what: str) -> NoReturn:
@@ -146,12 +150,6 @@ def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
         return {}
     bad = {name: value.item() for name, value in losses.items() if not value.isfinite()}
     return {name: value for name, value in bad.items() if name != 'loss'} or bad
-
-
-def non_finite_state(model: nn.Module) -> str:
-    """Returns the name of the first weight or buffer with a non-finite value, or ''."""
-    return next((name for name, value in inner(model).state_dict().items()
-                 if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 
 def image_paths(data_batch: Any) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 import argparse
 import ast
 import importlib
+import math
 import os
 import pickle
 import subprocess
@@ -55,6 +56,41 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(UserError, match=r'checkpoint .*a\.pth (is damaged|cannot be read)'):
             read_checkpoint(path)
+
+
+def put(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A weight with a value, two others, and zeros."""
+    return torch.tensor([[0, value, .5], [-2, 0, 0]], dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize('tensor', [
+    *(put(value, dtype) for value in (math.nan, math.inf, -math.inf) for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16)),
+    put(math.nan, torch.float8_e4m3fn), put(math.inf, torch.float8_e5m2), put(1e300, torch.float64),
+    torch.tensor(math.nan), torch.zeros(3).index_fill(0, torch.tensor([1]), -math.inf), nn.Parameter(put(math.inf)),
+    put(math.nan)[0, 1].expand(1 << 40)])
+@pytest.mark.parametrize('key', ['', 'state_dict', 'model', 'ema_state_dict', 'model_ema'])
+def test_values_that_are_not_finite_are_refused_under_any_key(key: str, tensor: torch.Tensor) -> None:
+    weights = dict(good=torch.ones(2), bad=tensor)
+    checkpoint = {'state_dict': dict(good=torch.ones(2)), key: weights} if key else weights
+    told = refusal(unwrap, checkpoint, 'a.pth')
+    assert told.startswith('checkpoint a.pth has 1 tensors that are not finite, such as bad ('), told
+
+
+MASK = torch.full((4, 4), -math.inf).triu(1)
+BUFFER = torch.tensor([math.inf, -math.inf, 2])  # such as of an observer
+
+
+def test_a_mask_passes_and_infinity_that_a_new_model_has_too() -> None:
+    for dtype in (torch.float32, torch.float16):
+        unwrap(dict(mask=MASK.to(dtype), weight=torch.ones(1)), 'a.pth')
+        unwrap(dict(buffer=BUFFER.to(dtype)), 'a.pth', own=dict(buffer=BUFFER))
+    for own in ({}, dict(buffer=BUFFER[:2]), dict(buffer=-BUFFER), dict(buffer=torch.ones(3))):
+        assert 'not finite, such as buffer (inf)' in refusal(unwrap, dict(buffer=BUFFER), 'a.pth', own=own)
+    nan = torch.tensor([math.nan])
+    assert 'not finite' in refusal(unwrap, dict(buffer=nan), 'a.pth', own=dict(buffer=nan))
+    meta = dict(weight=torch.empty(2, device='meta'))
+    assert unwrap(meta, 'a.pth').tensors == meta
 
 
 WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))

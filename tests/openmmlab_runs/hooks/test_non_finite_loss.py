@@ -100,7 +100,7 @@ class BlowsUp(Model):
 
 
 THREE = dict(accumulative_counts=3)
-NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer finite; no checkpoint'
+NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is not finite; no checkpoint'
 
 
 @pytest.mark.parametrize('model, numbers, options, reason', [
@@ -112,13 +112,29 @@ NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer
     (Model, [1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], THREE, '9 loss_b is nan (image 9.jpg), the last of 3'),
     # At once.
     (ModelWithNorm, [1, NAN, 1], {}, 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
-     'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
+     'norm.running_mean of the model is not finite; no checkpoint had been saved'),
     # Before a checkpoint, a validation, and at the end of an epoch.
     (BlowsUp, [1, 2, 1], dict(interval=2), NO_LONGER_FINITE),
     (BlowsUp, [1, 2, 1], dict(val_interval=2), NO_LONGER_FINITE), (BlowsUp, [1, 2], dict(epochs=2), NO_LONGER_FINITE)])
 def test_what_stops_training(model: type[Model], numbers: list, options: dict, reason: str, tmp_path: Path) -> None:
     assert reason in refusal(runner(tmp_path, numbers, model(), **options).train)
     assert not list(tmp_path.glob('*.pth'))
+
+
+class WithInfinity(Model):
+    """In a buffer, and perhaps in a weight."""
+
+    def __init__(self, scale: float = 1) -> None:
+        super().__init__()
+        self.register_buffer('buffer', torch.tensor([INF, -INF, 1.]))
+        nn.init.constant_(self.layer.weight, scale)
+
+
+def test_infinity_may_stay_in_a_buffer_and_weights_are_checked_before_the_first_iteration(tmp_path: Path) -> None:
+    runner(tmp_path / 'a', [1], WithInfinity(), interval=1).train()
+    assert weight(tmp_path / 'a', 1).isfinite()
+    assert 'before the first iteration, layer.weight of the model is not finite' in refusal(
+        runner(tmp_path / 'b', [1], WithInfinity(INF)).train)
 
 
 @pytest.mark.parametrize('epochs, bad, good, warnings', [
