@@ -15,12 +15,14 @@ from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
 from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.data.channels import is_readable, measure_bands
-from openmmlab_runs.data.config_datasets import task_of
+from openmmlab_runs.data.config_datasets import plan_checks, task_of
 from openmmlab_runs.data.config_of_data import METRICS, config_text, hook_options
 from openmmlab_runs.data.converted import write_annotations
+from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.data.formats import Options
 from openmmlab_runs.data.image_sizes import FOR_CPU, LIMITS, describe_data, fit_images, fit_model, is_for_cpu
 from openmmlab_runs.data.own_data import find_data
+from openmmlab_runs.data.sizes import check_sizes
 from openmmlab_runs.data.splits import Data
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
@@ -173,6 +175,19 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             lines.append(sentence)
             write_text(out, text(batch))
     return lines
+
+
+def check_written(out: Path) -> tuple[list[str], bool]:
+    """Checks the data of a written config, by the headers of files; returns sentences, and whether training refuses it.
+    """
+    first: dict[Kind, str] = {}
+    is_fatal = False
+    for plan in plan_checks(load_config(out)):
+        for one in (*plan.findings, *check_sizes(plan.samples)):
+            is_fatal |= one.kind in plan.fatal
+            told = f'{"error" if one.is_error else "note"}, {one.kind.value}: {one.file} {one.detail}'
+            first.setdefault(one.kind, told)
+    return [*first.values()], is_fatal
 
 
 def start_at_random(cfg: Config) -> None:

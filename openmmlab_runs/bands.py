@@ -40,6 +40,7 @@ class Header(NamedTuple):
     height: int
     width: int
     pixels: Pixels
+    turn: int = 1  # see `orientation`
 
 
 def header_of(file: BinaryIO, name: str | Path) -> Header:
@@ -47,7 +48,8 @@ def header_of(file: BinaryIO, name: str | Path) -> Header:
     with explained(name):
         if image := _plain(file, name):
             height, width = size_as_loaded(image)
-            return Header(height, width, Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True))
+            return Header(height, width, Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True),
+                          orientation(image))
         if _is_tiff(file):
             shape, axis, dtype = _layout(series := _series(file, name), name)
             channels = 1 if axis is None else shape[axis]
@@ -56,7 +58,7 @@ def header_of(file: BinaryIO, name: str | Path) -> Header:
             return Header(height, width, Pixels(channels, dtype.name, is_plain))
         with Image.open(file) as image:
             height, width = size_as_loaded(image)
-            return Header(height, width, Pixels(len(image.getbands()), 'uint16', False))
+            return Header(height, width, Pixels(len(image.getbands()), 'uint16', False), orientation(image))
 
 
 def read_header(path: str | Path) -> Header:

@@ -22,7 +22,7 @@ from .arguments import check_flag, check_number, check_path
 from .bands import read_header
 from .checkpoints.comparing import check_fits
 from .checkpoints.reading import check_device, read_checkpoint, readable
-from .data.datasets import build_unread
+from .data.datasets import build_unread, building
 from .data.load_bands import LoadBandsFromFile
 from .engine import load_config
 from .engine.checks import trained_classes
@@ -116,7 +116,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         # The inferencer would fail in other words, load the weights that fit, and ignore the others.
         check_fits(build_model(cfg), checkpoint, content)
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-        with readable(checkpoint) as local, redirect_stdout(Output(sys.stdout)):
+        with readable(checkpoint) as local, redirect_stdout(Output(sys.stdout)), building('test_dataloader'):
             inferencer = cls(cfg, local, device=device)
         inferencer.show_progress = False
         if not trained_classes(content):  # it would take those of COCO or of Cityscapes

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Literal
 
-from cpvt_mm.new_config import ARCHS, BASES, new_config
+from cpvt_mm.new_config import ARCHS, BASES, check_written, new_config
 from openmmlab_runs.cli import command_parser
-from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.painted_samples import draw_sheet
 from openmmlab_runs.data.readers.label_maps import KINDS
 from openmmlab_runs.engine import load_config
@@ -57,15 +56,12 @@ def main() -> None:
     say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
                     args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
                     random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema))
-    cfg = load_config(args.out)
-    plans = plan_checks(cfg)
-    found = {finding.kind: finding for plan in plans for finding in plan.findings}
-    for kind, finding in found.items():
-        say(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+    faults, is_fatal = check_written(args.out)
+    for fault in faults:
+        say(fault)
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
-    if annotations.is_dir() and (sheet := draw_sheet(cfg, 'train')):
+    if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
         write_figure(annotations / 'samples.png', sheet)
         say(f'Look at {annotations / "samples.png"}: it shows what was read.')
-    is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)
     say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
                                    f'Next: {shell("cpvt_mm", "train", args.out)}'))

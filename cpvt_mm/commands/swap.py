@@ -8,7 +8,7 @@ from mmengine.config import Config
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.models.validation import check_names
-from cpvt_mm.new_config import new_config
+from cpvt_mm.new_config import check_written, new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.same import is_recognised
 from cpvt_mm.swap.swapping import SAME, take_data
@@ -57,6 +57,7 @@ def main() -> None:
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
+        lines += check_written(args.out)[0]
         new = read_config(str(args.out))
     else:
         new = swap(old, args)

@@ -13,8 +13,10 @@ from mmengine.logging import print_log
 from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.images import check_regular
 
+from .datasets import SampleFiles
 from .findings import Finding, Kind, decode
 from .load_bands import LoadBandsFromFile
+from .sizes import compare_sizes
 
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
 # With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
@@ -60,7 +62,8 @@ class CheckedPipeline(Compose):
                 return None
             loaded = _keys(data) - was
             if self.is_coco and 'ori_shape' in loaded:
-                _check_size(data)
+                stated = data.get('height'), data.get('width')
+                _check_sizes(SampleFiles(data['img_path'], size=None if None in stated else stated), data)
             if self.num_classes and 'gt_seg_map' in loaded:
                 _check_label_map(data, self.num_classes, self.ignored)
         return data
@@ -84,22 +87,18 @@ def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -
     return f'{path} cannot be read: {first_line(error)}' if is_image else None
 
 
-def _check_size(data: dict[str, Any]) -> None:
-    """Raises a UserError if the size of a loaded image differs from its annotation."""
-    expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'][:2])
-    if None not in expected and expected != found:
-        raise UserError(f'image {data["img_path"]} is {found[0]} x {found[1]} pixels (height x width), but '
-                        f'{expected[0]} x {expected[1]} in the annotations: put the right image there.')
+def _check_sizes(sample: SampleFiles, data: dict[str, Any], label_map: tuple[int, int] | None = None) -> None:
+    """Raises a UserError if the size of a loaded image differs from its annotation, or from that of its label map."""
+    for finding in compare_sizes(sample, tuple(data['ori_shape'][:2]), label_map):
+        raise UserError(f'{finding.file} {finding.detail}: put the right file there (cpvt_mm check finds all).')
 
 
 def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection[int]) -> None:
     """Raises a UserError if a label map, loaded after its image, has another size or a label that is not a class."""
-    label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
-    if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
+    label_map, is_first = data['gt_seg_map'], 'ori_shape' not in data
+    if is_first or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
         return
-    if label_map.shape != size:
-        raise UserError(f'label map {data["seg_map_path"]} has shape {label_map.shape}, but its image is '
-                        f'{size[0]} x {size[1]} pixels: put the right label map there.')
+    _check_sizes(SampleFiles(data['img_path'], data['seg_map_path']), data, label_map.shape)
     # Loaded values are classes: reduce_zero_label is applied already.
     unknown = [label for label in np.unique(label_map[label_map >= num_classes]) if label not in ignored]
     if unknown:

@@ -20,12 +20,14 @@ from .coco import WRITE_ANEW, read_coco
 from .datasets import MISSING, SampleFiles, build_unread, check_annotations, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile, some
 from .presence import check_presence
+from .sizes import check_sizes
 from .splits import SPLITS
 
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
          Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
-         Kind.IMAGE, Kind.LABEL_MAP}  # missing files; no other is opened
+         Kind.IMAGE, Kind.LABEL_MAP, Kind.IMAGE_SIZE, Kind.LABEL_MAP_SIZE}
+LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
 # What to do about faults that are not those of a file.
 REMEDIES = {
     Kind.REPAIR: WRITE_ANEW,
@@ -176,6 +178,9 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
     fail on it, or labels would mean other classes.
     """
     for plan in plan_checks(cfg, splits):
+        # Pipelines compare sizes while they load.
+        turned = check_sizes(plan.samples, len(plan.samples) // LOOKED_AT + 1)
+        plan.findings.extend(one for one in turned if one.kind is Kind.TURNED)
         for kind in Kind:
             found = [finding for finding in plan.findings if finding.kind is kind]
             if found and kind in plan.fatal:

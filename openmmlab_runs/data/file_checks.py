@@ -16,8 +16,9 @@ from openmmlab_runs.data.channels import Moments, moments_of
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
+from openmmlab_runs.data.sizes import compare_sizes
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.images import size_as_loaded
+from openmmlab_runs.images import orientation, size_as_loaded
 from openmmlab_runs.loading import bands_loader
 
 
@@ -60,7 +61,7 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
         backend_args: Arguments of mmengine's file backend. Defaults to None: chosen by the path.
         bands: The `LoadBandsFromFile` of the config that loads the image. Defaults to None: mmcv's loader does.
     """
-    path, size = sample.image, sample.size
+    path, turn = sample.image, 1
     content = read(path, Kind.IMAGE, backend_args)
     checked = Checked([], digest=None if isinstance(content, Finding) else blake2b(content, digest_size=16).digest())
     if isinstance(content, Finding):
@@ -72,14 +73,10 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
         if isinstance(image, Finding):
             checked.findings.append(image)
         else:
-            checked.size = size_as_loaded(image)
-    if size and checked.size and size != checked.size:
-        height, width = checked.size
-        checked.findings.append(Finding(
-            Kind.IMAGE_SIZE, path, f'is {height} x {width} pixels (height x width), but {size[0]} x {size[1]} in the '
-            'annotations'))
-    if sample.label_map:
-        _check_label_map(sample.label_map, labels, backend_args, checked)
+            checked.size, turn = size_as_loaded(image), orientation(image)
+    shape = _check_label_map(sample.label_map, labels, backend_args, checked) if sample.label_map else None
+    if checked.size:
+        checked.findings += compare_sizes(sample, checked.size, shape, turn)
     return checked
 
 
@@ -103,20 +100,18 @@ def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Chec
             kind, path, f'has no value (NaN, infinite or nodata) at {100 * empty:.2g} % of its pixels{advice}'))
 
 
-def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked) -> None:
+def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked
+                     ) -> tuple[int, int] | None:
+    """Checks a label map, and returns its height and width, if it is one."""
     label_map = decode(path, Kind.LABEL_MAP, backend_args)
     if isinstance(label_map, Finding):
         checked.findings.append(label_map)
-        return
-    values, size = np.asarray(label_map).squeeze(), checked.size
+        return None
+    values = np.asarray(label_map).squeeze()
     if values.ndim != 2:
         checked.findings.append(Finding(
             Kind.LABEL_MAP, path, f'has {values.shape[-1]} channels, but a label map has one'))
-        return
-    if size and values.shape != size:
-        checked.findings.append(Finding(
-            Kind.LABEL_MAP_SIZE, path, f'is {values.shape[0]} x {values.shape[1]} pixels (height x width), but its '
-            f'image {size[0]} x {size[1]}'))
+        return None
     found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
     if labels and (unknown := labels.unknown(found)):
         checked.findings.append(Finding(
@@ -126,6 +121,7 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
     for value, count in found.items():
         pixels[labels.of(value) if labels else value] += count
     checked.pixels = dict(pixels)
+    return values.shape[0], values.shape[1]
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:

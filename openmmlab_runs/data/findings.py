@@ -52,6 +52,7 @@ class Kind(Enum):
     NO_VALUE = 'image with pixels without a value'
     FILLED = 'image with pixels without a value, which are filled'
     IMAGE_SIZE = 'image of another size than annotated'
+    TURNED = 'image that EXIF data turns, perhaps without its annotations'
     COPY = 'image with the content of another one'
     LABEL_MAP = 'label map that is missing or cannot be read'
     LABEL_MAP_SIZE = 'label map of another size than its image'
@@ -63,7 +64,8 @@ class Kind(Enum):
 
 
 # Findings that are not errors.
-NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED, Kind.FILLED)
+NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.TURNED, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED,
+         Kind.FILLED)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ LABELS = 'annotations/training/*'
     (UPERNET, images(cut), 'cannot be read: image file is truncated'),
     (UPERNET, images(Path.unlink, LABELS), '.png does not exist'),
     (UPERNET, images(lambda path: cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)), LABELS),
-     'has shape (16, 16), but its image is ')])
+     'is 16 x 16 pixels (height x width), but its image ')])
 def test_damaged_data(train: Run, data: Path, config: Path, damage: Callable[[Path], object], words: str) -> None:
     damage(data)
     check(train(config), words)

@@ -108,7 +108,7 @@ def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data)
     for image in coco['images']:
         name = image['file_name']
         if not image.get('width') or not image.get('height'):
-            image['height'], image['width'], _ = headers[name]
+            image['height'], image['width'] = headers[name][:2]
         image['file_name'] = name if is_plain else folder.name(places[name])
     ids = {image['id'] for image in coco['images']}
     coco['annotations'] = [one for one in coco['annotations'] if one['image_id'] in ids]

@@ -60,14 +60,14 @@ def test_files_that_cannot_be_read_are_named(key: str, sample: dict) -> None:
 
 def test_sizes_and_labels_that_do_not_match_are_named(sample: dict) -> None:
     assert refusal(checked(), dict(sample, width=31, instances=[])) == (
-        f'image {sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right '
-        'image there.')
+        f'{sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right file '
+        'there (cpvt_mm check finds all).')
     assert 'a.png has class 1, but there are 1 classes' in refusal(checked(num_classes=1), sample)
     # Labels that are loaded first; classes that are unknown.
     assert 'img' in checked(load_labels, load, num_classes=1)(sample)
     CheckedPipeline([load, load_labels])(sample)
     Image.new('L', (15, 10)).save(sample['seg_map_path'])
-    assert 'a.png has shape (10, 15), but its image is 20 x 30 pixels' in refusal(checked(), sample)
+    assert 'a.png is 10 x 15 pixels (height x width), but its image 20 x 30' in refusal(checked(), sample)
 
 
 @pytest.mark.parametrize('data', [

@@ -1,0 +1,45 @@
+"""Compares the size of an image, as it is loaded, with its annotations: COCO's width and height, or a label map."""
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from PIL import Image
+
+from openmmlab_runs.bands import read_header
+
+from .datasets import SampleFiles
+from .findings import NO_IMAGE, Finding, Kind
+
+Size = tuple[int, int]  # height and width in pixels
+
+
+def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = None, turn: int = 1) -> Iterator[Finding]:
+    """Compares sizes of a sample's files, as they are loaded, and of its annotations. A note if EXIF data turns the
+    image (see `orientation`), and sizes do not tell whether its annotations are turned, too.
+    """
+    for kind, file, one, other, whose in ((Kind.IMAGE_SIZE, sample.image, image, sample.size, 'in the annotations'),
+                                          (Kind.LABEL_MAP_SIZE, sample.label_map, label_map, image, 'its image')):
+        if one and other and one != other:
+            cause = ', which its EXIF data turns' if turn >= 5 and one == other[::-1] else ''
+            yield Finding(kind, str(file), f'is {one[0]} x {one[1]} pixels (height x width), but {other[0]} x '
+                          f'{other[1]} {whose}{cause}')
+        elif one and other and turn > 1 and (turn < 5 or one[0] == one[1]):
+            yield Finding(Kind.TURNED, sample.image, f'is turned when it is loaded (EXIF orientation {turn}), and '
+                          'sizes do not tell whether its annotations are, too: if they are not, remove its EXIF data')
+
+
+def check_sizes(samples: Sequence[SampleFiles], step: int = 1) -> list[Finding]:
+    """Compares sizes by the headers of local files, of each `step`-th sample; other checks tell what cannot be read."""
+    with ThreadPoolExecutor() as threads:
+        return [finding for found in threads.map(_check, samples[::step]) for finding in found]
+
+
+def _check(sample: SampleFiles) -> list[Finding]:
+    label_map = None
+    with suppress(*NO_IMAGE):
+        if sample.label_map:
+            with Image.open(sample.label_map) as image:
+                label_map = image.size[::-1]
+        header = read_header(sample.image)
+        return [*compare_sizes(sample, header[:2], label_map, header.turn)]
+    return []
