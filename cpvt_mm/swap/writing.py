@@ -11,6 +11,7 @@ from mmengine.config import Config
 from openmmlab_runs.checkpoints.comparing import check_load_from
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
+from openmmlab_runs.engine.checks import check_config
 from openmmlab_runs.engine.config import LIBRARIES
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
@@ -32,6 +33,7 @@ def read_config(name: str) -> Config:
     except Exception as error:  # a config is a program and can raise any error
         raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
                         'name, or name the path of its file.') from error
+    check_config(cfg)
     kind = (cfg.get('model') or {}).get('type', '')
     if not isinstance(kind, str) or kind.count('.') > 1:
         raise UserError(f'config {name} has the model {kind}, but no default_scope: set it to '

@@ -1,6 +1,6 @@
 """Each fault ends each command that meets it in a sentence with the file or the value, without output."""
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conftest import Models, toy_overrides
-from tests.tools.conftest import Exploit, Run, cut
+from tests.tools.conftest import Capture, Exploit, Run, cut
 
 WEIGHT = 'backbone.stages.0.blocks.0.mlp.fc1.weight'
 Content = dict[str, Any]
@@ -90,11 +90,49 @@ def check(told: str, case: Case) -> None:
     assert not left and not [*case.out.rglob('*.pth')] and not Path('hacked').exists()
 
 
-@pytest.mark.parametrize('fault', [pytest.param(one, marks=[pytest.mark.slow] * (one != 'nan')) for one in FAULTS])
+def slow_but(one: str, names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name == one else [pytest.mark.slow]) for name in names]
+
+
+@pytest.mark.parametrize('fault', slow_but('nan', FAULTS))
 @pytest.mark.parametrize('command', COMMANDS)
 def test_a_checkpoint(command: str, fault: str, case: Case, run_tool: Run) -> None:
     FAULTS[fault](case.content, case.checkpoint)
     check(run_tool(*COMMANDS[command](case)), case)
+
+
+def changed(**model: object) -> str:
+    return f'model = dict({", ".join(f"{key}=dict({value})" for key, value in model.items())})'
+
+
+# What follows the line of `_base_` in a config, and a word of what is told.
+CONFIGS: dict[str, tuple[str, str]] = {
+    'an encoding': (changed(backbone="position_encoding=dict(type='PEGG')"), 'PEGG'),
+    'an argument': (changed(backbone='drop_path=0.1'), 'drop_path'),
+    'a value': (changed(backbone="arch='tinyy'"), 'tinyy'),
+    'a type': (changed(backbone="type='PyramidCVPT'"), 'PyramidCVPT'),
+    'a head': (changed(decode_head="type='UPerHed'"), 'UPerHed'),
+    'channels': (changed(decode_head='in_channels=[1, 2, 3, 4]'), 'decode_head'),
+    'no model': ('model = dict(_delete_=True)', 'model'), 'a number': ('model = 3', 'model'),
+    'cut': ('model = dict(', 'own.py')}
+OF_CONFIGS = {**{name: command for name, command in COMMANDS.items() if 'init_cfg' not in name and 'model' not in name
+                 and name not in ('train load_from', 'train --resume', 'convert_checkpoint')},
+              'train': lambda case: case.train(), 'check': lambda case: ('misc/check_dataset.py', case.config),
+              'swap': lambda case: ('misc/swap_backbone.py', case.config, case.out / 'a.py', '--arch', 'nano')}
+
+
+@pytest.mark.parametrize('fault', slow_but('an encoding', CONFIGS))
+@pytest.mark.parametrize('command', OF_CONFIGS)
+def test_a_config(command: str, fault: str, case: Case, run_tool: Run, capsys: Capture) -> None:
+    text, word = CONFIGS[fault]
+    torch.save(case.content, case.checkpoint)
+    case.config = case.config.rename(case.out.with_name('base.py')).with_name('model') / 'own.py'
+    case.config.write_text(f"_base_ = '../base.py'\n{text}\n")
+    told = run_tool(*OF_CONFIGS[command](case))
+    if told == '1':  # of check, which prints a table
+        told = f'error: {" ".join(capsys.readouterr().out.split())}'
+    assert told.startswith('error: ') and '\n' not in told and word in told, told
+    assert not {path.name for path in case.out.iterdir()} - {'work'}
 
 
 def test_the_state_of_an_optimizer_is_checked_before_a_run_goes_on(case: Case, run_tool: Run) -> None:
