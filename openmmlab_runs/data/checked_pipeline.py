@@ -62,7 +62,7 @@ class CheckedPipeline(Compose):
                 return None
             loaded = _keys(data) - was
             if self.is_coco and 'ori_shape' in loaded:
-                stated = data.get('height'), data.get('width')
+                stated: Any = data.get('height'), data.get('width')
                 _check_sizes(SampleFiles(data['img_path'], size=None if None in stated else stated), data)
             if self.num_classes and 'gt_seg_map' in loaded:
                 _check_label_map(data, self.num_classes, self.ignored)

@@ -17,12 +17,13 @@ def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = Non
     """Compares sizes of a sample's files, as they are loaded, and of its annotations. A note if EXIF data turns the
     image (see `orientation`), and sizes do not tell whether its annotations are turned, too.
     """
-    for kind, file, one, other, whose in ((Kind.IMAGE_SIZE, sample.image, image, sample.size, 'in the annotations'),
-                                          (Kind.LABEL_MAP_SIZE, sample.label_map, label_map, image, 'its image')):
+    for kind, file, one, other, but in (
+            (Kind.IMAGE_SIZE, sample.image, image, sample.size, '{} x {} in the annotations'),
+            (Kind.LABEL_MAP_SIZE, sample.label_map, label_map, image, 'its image {} x {}')):
         if one and other and one != other:
             cause = ', which its EXIF data turns' if turn >= 5 and one == other[::-1] else ''
-            yield Finding(kind, str(file), f'is {one[0]} x {one[1]} pixels (height x width), but {other[0]} x '
-                          f'{other[1]} {whose}{cause}')
+            yield Finding(kind, str(file), f'is {one[0]} x {one[1]} pixels (height x width), but {but.format(*other)}'
+                          + cause)
         elif one and other and turn > 1 and (turn < 5 or one[0] == one[1]):
             yield Finding(Kind.TURNED, sample.image, f'is turned when it is loaded (EXIF orientation {turn}), and '
                           'sizes do not tell whether its annotations are, too: if they are not, remove its EXIF data')
