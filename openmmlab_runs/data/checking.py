@@ -35,7 +35,7 @@ FINDINGS = 'findings.csv'
 def try_split(cfg: Config, split: str) -> Iterator[Finding]:
     """Yields a finding if the pipeline fails on a sample of a split; for 'train', also the preprocessor and losses."""
     name = f'{split}_dataloader.dataset'
-    model = None
+    model: Any = None
     try:
         with in_scope(cfg.default_scope):
             loader = Runner.build_dataloader(
