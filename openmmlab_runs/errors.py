@@ -5,9 +5,11 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import Any
 
 from .redaction import redact_text
 from .texts import printable, printable_lines
@@ -109,10 +111,15 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         except Exception as error:
             told = _tell(error)
             if told is None:
+                sys.excepthook = _print_for_readers  # Python calls it at the end
                 raise
             sys.exit(for_readers(f'error: {told}'))
 
     return wrapped
+
+
+def _print_for_readers(*error: Any) -> None:
+    print(for_readers(''.join(traceback.format_exception(*error))), end='', file=sys.stderr)
 
 
 def _what_is_missing(error: FileNotFoundError) -> str:

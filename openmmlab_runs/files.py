@@ -3,6 +3,7 @@ import errno
 import io
 import os
 import platform
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,9 @@ T = TypeVar('T')
 
 # Numbers of errors of a full disk: no space, quota exceeded, and file size limit exceeded.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# How `whole_file` ends the name of a file until it is complete; torch.hub adds a suffix of its own.
+TEMPORARY = re.compile(r'\.([0-9]{1,10})\.[0-9a-f]{16}\.tmp(\.[0-9a-f]{32}\.partial)?\Z')
 
 # Names of images that both Pillow and OpenCV read.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.tif', '.tiff', '.jp2', '.pbm', '.pgm',
@@ -187,10 +191,27 @@ def named(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards."""
+    """Removes what `whole_file` of killed processes left, by the final names in a folder, which may have wildcards.
+
+    Files of this process go, too: a process of the same number was killed in another container. On file systems of many
+    machines, `held` keeps those that are at work apart.
+    """
     for name in names:
-        for leftover in folder.glob(f'{name}.*.tmp*'):  # torch.hub adds a suffix
-            leftover.unlink(missing_ok=True)
+        for path in folder.glob(f'{name}.*.tmp*'):
+            found = TEMPORARY.search(path.name)
+            if found and stat.S_ISREG(path.lstat().st_mode) and not _is_another(int(found[1])):
+                path.unlink(missing_ok=True)
+
+
+def _is_another(number: int) -> bool:
+    """Returns whether another process that lives has a number."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's
+        pass
+    return number != os.getpid()
 
 
 @contextmanager

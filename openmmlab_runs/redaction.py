@@ -1,123 +1,221 @@
-"""Leaves passwords, keys, tokens and signatures of addresses out of logs, copies of configs, and checkpoints."""
+"""Leaves passwords, keys, tokens and signatures out of logs, copies of configs, checkpoints and tracebacks: the values
+of keys with such names, and then these values wherever text has them.
+"""
 import ast
+import json
+import logging
 import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
-from .config_text import without_templates
+from .config_text import assignments
+from .texts import printable
 
-# Names of secrets, in words between underscores. `token` and `key` are secrets alone, or after a word that says what
-# they open: `cls_token` and `custom_keys` are none.
+# Words of a name that say that the value is a secret.
 SECRET = re.compile(
-    r'(.*_)?(secrets?|pass(word|wd|phrase)s?|pwd|credentials?|authorization|cookies?|connection_?string)(_.*)?'
-    r'|(.*_)?(access|account|api|auth|bearer|bot|client|hf|hub|oauth|private|refresh|sas|security|session|shared|'
-    r'signing|storage|subscription|user)_?(key|token)(_id|_value)?|key|token|auth')
+    r'(^|_)((key|pass|pwd|o?auth|sig|cred|cookie|passcode|connection_?string)s?|[a-z]*(token|secret|password|passwd|'
+    r'passphrase|credential|authorization|signature)s?|(access|account|api|auth|client|encryption|hub|private|sas|secret|'
+    r'security|session|shared|signing|storage|subscription|user)key(id|s)?)(_|$)')
+# Names in configs of OpenMMLab's libraries that have such a word, and are none.
+ORDINARY = re.compile(
+    r'(algorithm|collate|collect_video|cond_stage|custom|(default_)?meta|first_stage|gt|ignore|image|img|input|label|'
+    r'loss|magnitude|mask|metric|norm|out|output|pred|published|result|rule|sample|scatter|seq|skip_type|split|target|'
+    r'train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
+    r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
+    r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
+# Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
+WORDS = re.compile('(key|token|pass|secret|signature|cookie|auth)s?')
 # Parameters that sign an address; its others stay.
-SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|sig|signature|(aws)?access_?key_?id|google_?access_?id|expires|policy|'
-                       r'key_?pair_?id')
+SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|google_?access_?id|expires|policy')
 # In archives, what stands before an `@` is a name of a file.
 USER = re.compile(r'(?<=https://)[^/?#\s\'"]+@|(?<=http://)[^/?#\s\'"]+@|'
                   r'(?<!\bzip://)(?<!\btar://)(?<=://)[^/?#\s\'"@:]*:[^/?#\s\'"]*@')
-QUERY = re.compile(r'\?([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
+QUERY = re.compile(r'([?#])([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
 CONNECTION = re.compile(r'\b(AccountKey|SharedAccessKey|SharedAccessSignature)=[^;\s\'"]+', re.IGNORECASE)
+PARAMETER = re.compile(r'''[?#&;]([^=?#&;\s]+)=([^#&;\s'"]+)''')
+# In texts of configs: `password=...` of a connection, and `Authorization: ...` of a header.
+PAIR = re.compile(r'''(?<![\w-])(?:([\w-]+)(["']?=["']?)([^\s"';,&]+)|([\w-]+)(["']?:\s+["']?)([^"'\n]+))''')
 # mmengine logs the variables that a config reads.
-VARIABLE = re.compile(r'(env variable `(\w+)` with value of ).{0,5000}?(?= to replace item)', re.DOTALL)
+VARIABLE = re.compile(r'(env variable `\w+` with value of ).*(?= to replace item)', re.DOTALL)
 SOURCES = ('cfg', 'config')  # keys of `meta` in a checkpoint that are texts of configs
+HIDDEN = '***'
+CONTAINERS = list | tuple | set | frozenset | dict
+known: set[str] = set()  # the secrets that this process has found, in their written forms
 
 
 def is_secret(name: object) -> bool:
-    """Returns whether the last part of a dotted key is the name of a secret."""
-    return isinstance(name, str) and SECRET.fullmatch(_words(name.rpartition('.')[2])) is not None
+    """Returns whether a part of a dotted key says that its value is a secret, if it is a text or a container."""
+    return isinstance(name, str) and any(
+        SECRET.search(words) and not ORDINARY.fullmatch(words) for words in map(_words, name.split('.')))
 
 
 def _words(name: str) -> str:
-    """Returns a name in lower case with underscores between its words: `AccountKey` becomes `account_key`."""
-    return re.sub(r'\W|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', name).lower()
+    """Returns the words of a name in lower case with underscores between: `AccountKey2` becomes `account_key`."""
+    return '_'.join(re.findall('[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)).lower()
+
+
+def _names(text: object, surely: bool) -> bool:
+    """Returns whether a text is the name of a secret beside it; `surely` if it cannot be a word of `WORDS`."""
+    return is_secret(text) and re.fullmatch(r'[\w-]+', str(text)) is not None and (
+        surely or not WORDS.fullmatch(str(text)))
 
 
 def redact_text(text: str) -> str:
-    """Returns text whose addresses have no password, no signature and no token."""
+    """Returns text without the secrets that are known, whose addresses have no password, no signature and no token."""
     if '://' in text:
         text = QUERY.sub(_unsigned, USER.sub('', text))
-    return VARIABLE.sub(lambda found: f'{found[1]}***' if is_secret(found[2]) else found[0],
-                        CONNECTION.sub(r'\1=***', text))
+    text = VARIABLE.sub(rf'\1{HIDDEN}', CONNECTION.sub(rf'\1={HIDDEN}', text))
+    return _pattern(frozenset(known)).sub(HIDDEN, text) if known else text
 
 
 def _unsigned(found: re.Match[str]) -> str:
-    parts = found[1].split('&')
-    kept = [part for part in parts if not (is_secret(name := part.partition('=')[0])
-                                           or SIGNATURE.fullmatch(_words(name)))]
-    return f'{"?" * bool(kept)}{"&".join(kept)}' if len(kept) < len(parts) else found[0]
+    parts = re.split('[&;]', found[2])
+    kept = [part for part in parts if not ('=' in part and (is_secret(name := unquote(part.partition('=')[0]))
+                                                            or SIGNATURE.fullmatch(_words(name))))]
+    return f'{found[1] * bool(kept)}{"&".join(kept)}' if len(kept) < len(parts) else found[0]
+
+
+@lru_cache(1)
+def _pattern(forms: frozenset[str]) -> re.Pattern[str]:
+    # The longest first, because one may begin with another. Words and numbers are others in longer ones.
+    return re.compile('|'.join(rf'(?<![\w.]){re.escape(form)}(?!\w)' if re.fullmatch(r'[a-z_]{1,12}|[\d.]{1,12}', form)
+                               else re.escape(form) for form in sorted(forms, key=len, reverse=True)))
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
-    """Returns a copy where secrets are None and addresses have no password or signature, and the dotted keys of these.
+    """Returns a copy without secrets, and the dotted keys where it differs. What is found is known from then on.
+
+    Values of secret names are None, also that of a pair such as a header. Other texts are those of `redact_text`.
     """
+    found: list[tuple[object, str]] = []
+    others: list[str] = []
+    _copy(value, place, found, others)
+    if found:
+        _remember(found, '\n'.join(others))
+    return _copy(value, place, [], [])
+
+
+def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[str], in_list: bool = False
+          ) -> tuple[Any, list[str]]:
+    """Copies for `redact`, and adds secrets, each after its name, and other texts to the lists."""
     if isinstance(value, str):
-        text = redact_text(value)
+        def hide(pair: re.Match[str]) -> str:
+            name, sign, secret = filter(None, pair.groups())
+            if secret == HIDDEN or not _names(name, False):
+                return pair[0]
+            found.append((name, secret))
+            return f'{name}{sign}{HIDDEN}'
+        if '://' in value:
+            found += [(name, unquote(one)) for name, one in PARAMETER.findall(value) if is_secret(unquote(name))]
+            found += [(place, unquote(user[:-1].partition(':')[2])) for user in USER.findall(value)]
+        others.append(text := redact_text(PAIR.sub(hide, redact_text(value))))
         return text, [place] * (text != value)
-    if type(value) not in (list, tuple) and not isinstance(value, dict):
+    is_dict = isinstance(value, dict)
+    if type(value) not in (list, tuple, set, frozenset) and not is_dict:
         return value, []
+    pairs = [*value.items()] if is_dict else [*enumerate(value)]
+    named: object = object()  # the key or index of a value whose name is beside it
+    if is_dict and _names(value.get('name', value.get('key')), True):  # such as dict(name='Authorization', value=...)
+        named = 'value'
+    elif not is_dict and len(pairs) == 2 and _names(pairs[0][1], in_list):  # such as ('Authorization', ...)
+        named = 1
     kept: dict[Any, Any] = {}
     left_out: list[str] = []
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+    for key, item in pairs:
         inner = f'{place}.{key}'.strip('.')
-        kept[key], names = (None, [inner]) if is_secret(key) and _is_text(item) else redact(item, inner)
+        others.append(str(key))
+        new = redact_text(key) if isinstance(key, str) else key
+        # Keys of `custom_keys` are names of parameters.
+        if isinstance(item, str | bytes | CONTAINERS) and item and (key == named or is_secret(key)) and (
+                not place.endswith('custom_keys')):
+            found += _texts(key, item)
+            kept[new], names = None, [inner]
+        else:
+            kept[new], names = _copy(item, inner, found, others, not is_dict)
         left_out += names
-    return kept if isinstance(value, dict) else type(value)(kept.values()), left_out
+    return kept if is_dict else type(value)(kept.values()), left_out
 
 
-def _is_text(value: Any) -> bool:
-    return (bool(value) and isinstance(value, str | bytes)) or (
-        isinstance(value, list | tuple) and any(map(_is_text, value)))
+def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:
+    """Yields the texts in the value of a secret, each after its name."""
+    if isinstance(value, str | bytes):
+        yield name, value if isinstance(value, str) else repr(value)[2:-1]
+    elif isinstance(value, CONTAINERS):
+        for key, item in value.items() if isinstance(value, dict) else ((name, item) for item in value):
+            yield from _texts(key, item)
 
 
-class _Source(ast.NodeTransformer):
+def _remember(found: list[tuple[object, str]], others: str) -> None:
+    """Adds secrets to those that are known: short ones, and words of the config, only together with their names."""
+    for name, secret in found:
+        scheme, _, credential = secret.partition(' ')
+        parts = {secret, secret.strip(), *secret.splitlines(), credential * (scheme.lower() in ('basic', 'bearer'))}
+        for text in filter(None, parts):
+            if len({*text}) < 3 or len(text) < 4 or text.lower() in ('true', 'false', 'none', 'null') or (
+                    re.fullmatch('[a-z_]{1,12}', text) and text in others):
+                known.update((f'{name!r}: {text!r}', f'{name}={text!r}', f'{name}: {text}'))
+            else:
+                known.update(form[1:-1] for form in (f"'{text}'", f"'{printable(text)}'", repr(text), ascii(text),
+                                                     repr(f'{text}"')[:-1], json.dumps(text),
+                                                     json.dumps(text, ensure_ascii=False)))
+                known.update(how(text, safe, 'utf-8', 'backslashreplace') for how in (quote, quote_plus)
+                             for safe in ('', '/'))
+    make = logging.getLogRecordFactory()
+    if not (isinstance(make, partial) and make.func is _record):
+        logging.setLogRecordFactory(partial(_record, make))
 
-    def __init__(self) -> None:
-        self.left_out: list[str] = []
 
-    def _value(self, name: str, value: ast.expr) -> ast.expr:
-        if is_secret(name) and not isinstance(value, ast.Dict | ast.Call) and any(
-                isinstance(node, ast.Constant) and _is_text(node.value) for node in ast.walk(value)):
-            self.left_out.append(name)
-            return ast.Constant(None)
-        return self.visit(value)
-
-    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
-        node.value = self._value(node.arg or '', node.value)
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        node.value = self._value(ast.unparse(node.targets[0]), node.value)
-        return node
-
-    def visit_Dict(self, node: ast.Dict) -> ast.Dict:
-        names = [str(key.value) if isinstance(key, ast.Constant) else '' for key in node.keys]
-        node.values = [self._value(name, value) for name, value in zip(names, node.values, strict=True)]
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        if not isinstance(node.value, str) or (text := redact_text(node.value)) == node.value:
-            return node
-        self.left_out.append('a part of an address')
-        return ast.Constant(text)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
-        raise ValueError('the value of a formatted string is not known')
+def _record(make: Callable[..., logging.LogRecord], *args: Any, **kwargs: Any) -> logging.LogRecord:
+    """Makes a record, of any logger and for all handlers, without the secrets that are known."""
+    record = make(*args, **kwargs)
+    try:
+        text = record.getMessage()
+    except Exception:  # `logging` tells that the arguments do not fit
+        return record
+    if (redacted := redact_text(text)) != text:
+        record.msg, record.args = redacted, ()
+    if record.exc_info:
+        record.exc_text = redact_text(logging.Formatter().formatException(record.exc_info))
+    return record
 
 
 def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Returns `meta` of a checkpoint without secrets, also in its configs, and names of what is left out."""
-    sources = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
-    kept, left_out = redact({key: value for key, value in meta.items() if key not in sources}, 'meta')
-    for key, source in sources.items():
-        redacted = _Source()
+    values, unread = dict(meta), []
+    texts = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
+    for key, text in texts.items():
         try:
-            tree = redacted.visit(ast.parse(source))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            left_out.append(f'meta.{key} (its secrets are not known, because it is not the dump of a config)')
-            continue
-        kept[key] = source if not redacted.left_out and '{{' not in source else without_templates(
-            ast.unparse(ast.fix_missing_locations(tree)))
-        left_out += [f'{name} of meta.{key}' for name in sorted(set(redacted.left_out))]
-    return kept, left_out
+            values[key] = _read(text)
+        except (SyntaxError, ValueError, AttributeError, RecursionError, MemoryError):
+            del values[key]
+            unread.append(f'meta.{key} (its secrets are not known, because it is not the dump of a config)')
+    kept, left_out = redact(values, 'meta')
+    kept.update({key: text if kept[key] == values[key] and '{{' not in text else assignments(kept[key])
+                 for key, text in texts.items() if key in kept})
+    return kept, unread + left_out
+
+
+def _read(source: str) -> dict[str, Any]:
+    """Returns the values in the dump of a config, or raises an error for other source; runs nothing."""
+    found = {}
+    for line in ast.parse(source).body:
+        (target,), value = line.targets, line.value  # type: ignore[attr-defined]
+        name = ast.literal_eval(target.slice) if isinstance(target, ast.Subscript) else target.id
+        found[name] = _value(value)
+    return found
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Call(func=ast.Name('dict'), args=[]):
+            return {keyword.arg: _value(keyword.value) for keyword in node.keywords}
+        case ast.Dict():
+            return {ast.literal_eval(key or ''): _value(one) for key, one in zip(node.keys, node.values, strict=True)}
+        case ast.List():
+            return [*map(_value, node.elts)]
+        case ast.Tuple():
+            return (*map(_value, node.elts),)
+    number = re.fullmatch(r"(float\(')?(-?(inf|nan))('\))?", ast.unparse(node))
+    return float(number[2]) if number else ast.literal_eval(node)

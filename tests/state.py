@@ -21,6 +21,8 @@ from mmengine.utils import ManagerMixin
 from torch import distributed
 from torch.backends import cudnn
 
+from openmmlab_runs.redaction import known
+
 UNCONFIGURED: tuple = logging.NOTSET, True, False, [], []
 
 
@@ -64,6 +66,11 @@ def set_loggers(settings: dict[logging.Logger, tuple]) -> None:
             logger.setLevel(level)
 
 
+def set_known(secrets: set[str]) -> None:
+    known.clear()
+    known.update(secrets)
+
+
 # How a setting is read, and how it is set.
 SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (torch.get_default_dtype, torch.set_default_dtype), (torch.is_grad_enabled, torch.set_grad_enabled),
@@ -74,6 +81,7 @@ SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     *((partial(getattr, cudnn, name), partial(setattr, cudnn, name))
       for name in ('enabled', 'benchmark', 'deterministic', 'allow_tf32')),
     (partial(multiprocessing.get_start_method, allow_none=True), partial(multiprocessing.set_start_method, force=True)),
+    (known.copy, set_known), (logging.getLogRecordFactory, logging.setLogRecordFactory),
     (instances, set_instances),  # before loggers, which are among them
     (loggers, set_loggers), (lambda: logging.root.manager.disable, logging.disable), (os.getcwd, os.chdir)]
 
@@ -84,7 +92,8 @@ def put_back() -> Iterator[None]:
     before = [read() for read, _ in SETTINGS]
     has_group, python, numpy = distributed.is_initialized(), random.getstate(), np.random.get_state()
     with (torch.random.fork_rng(devices=[]), warnings.catch_warnings(), matplotlib.rc_context(),
-          mock.patch.dict(os.environ), mock.patch.multiple(sys, path=sys.path[:], argv=sys.argv[:])):
+          mock.patch.dict(os.environ), mock.patch.multiple(sys, path=sys.path[:], argv=sys.argv[:],
+                                                                                  excepthook=sys.excepthook)):
         # torch.manual_seed is slow: without a GPU it keeps a trace of each call
         torch.default_generator.manual_seed(0)
         if torch.cuda.is_available():

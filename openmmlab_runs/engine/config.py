@@ -16,6 +16,7 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.pure_python import owners_of, to_text_style
+from openmmlab_runs.redaction import redact
 from openmmlab_runs.registry import in_scope
 
 from .checks import check_config
@@ -63,11 +64,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
                         '_base_.') from error
-    cfg = of_run(to_text_style(cfg, LIBRARIES))
+    cfg = to_text_style(cfg, LIBRARIES)
+    redact(options or {})  # to know its secrets
     try:
         cfg.merge_from_dict(options or {})
     except (AssertionError, KeyError, IndexError, TypeError) as error:
         raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
+    cfg = of_run(cfg)
     check_config(cfg)
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:

@@ -4,7 +4,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
 from io import TextIOWrapper
 from typing import Any, TextIO
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
 
 from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
+from openmmlab_runs.redaction import redact_text
 
 # What pycocotools, and mmengine without a logger, print about their work.
 TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
@@ -76,7 +77,7 @@ def _print_warning(message: str) -> None:
 
 
 class Output:
-    """Standard output, but what libraries print about their work, with names of files, goes to the log."""
+    """A stream without known secrets; what libraries print about their work, with names of files, goes to the log."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -91,7 +92,7 @@ class Output:
             return 1
         self.is_talk = TALK.match(text) is not None
         if not self.is_talk:
-            return self.stream.write(text)
+            return self.stream.write(redact_text(text))
         print_log(text.strip(), 'current')
         return len(text)
 
@@ -180,7 +181,7 @@ class ReadableRunner(Runner):
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
     """Yields hooks for the runner, and prints only what is for readers in the `with` block, unless `verbose`."""
     if verbose:
-        with redirect_stdout(Output(sys.stdout)):
+        with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
             yield []
         return
 
@@ -193,7 +194,7 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
     handler.setLevel(logging.INFO)  # until the runner has its own logger: this one may be of an earlier, quieter run
     progress = ProgressHook(handler)
     try:
-        with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)):
+        with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
             warnings.showwarning = log_warning
             yield [progress]
     finally:

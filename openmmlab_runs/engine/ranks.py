@@ -60,8 +60,9 @@ def settings(cfg: Config) -> dict[str, str]:
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
     """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
-    mine, others = ({key: redact(value)[0] for key, value in part.items() if not is_secret(key)}
-                    for part in (mine, others))
+    # Texts end with a quote, containers with a bracket: others, such as numbers, are no secrets.
+    mine, others = ({key: redact(value)[0] for key, value in part.items() if not (
+        is_secret(key) and value.endswith(('"', "'", ')', ']', '}')))} for part in (mine, others))
     keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]
     named = ', '.join(f'{key} is {mine.get(key, "not set")} (not {others.get(key, "set")})' for key in keys[:MAX_NAMED])
     return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')

@@ -51,6 +51,8 @@ _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
 def of_run(cfg: Config) -> Config:
     run = RunConfig.__new__(RunConfig)
     run.__setstate__(cfg.__getstate__())
+    redact(run.env_variables)  # finds secrets also if their keys in the config are no names of any
+    secrets_of(run)
     return run
 
 

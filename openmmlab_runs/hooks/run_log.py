@@ -11,6 +11,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
 from openmmlab_runs.files import DISK_FULL
+from openmmlab_runs.redaction import redact_text
 from openmmlab_runs.registry import HOOKS
 
 HISTORY = ('log_history', 'count_history', 'max_length')  # keys of a logged scalar in plain types
@@ -43,6 +44,8 @@ def to_builtin_types(value: Any) -> Any:
         return dict(zip(HISTORY, (history, counts, value.max_length), strict=True))
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if isinstance(value, str):
+        return redact_text(value)
     if isinstance(value, Mapping):
         return {to_builtin_types(key): to_builtin_types(one) for key, one in value.items()}
     if type(value) in (list, tuple):

@@ -140,7 +140,7 @@ def test_a_run_goes_on_after_an_interrupted_one(make: Maker, write: Callable, to
     unfinished = root.with_name('data.unfinished')
     before = {path.name: path.stat().st_mtime_ns for path in unfinished.rglob('*.png')}
     (unfinished / 'train').mkdir(exist_ok=True)
-    (unfinished / 'train/0000.png.1.tmp').write_bytes(b'of a process that was killed')
+    (unfinished / f'train/0000.png.{2 ** 31 - 1}.0123456789abcdef.tmp').write_bytes(b'of a process that was killed')
     assert 'unfinished has files of ' in refusal(list, write(make(tmp_path / 'other'), root))
     assert list(write(download, root))[-1] == total
     after = {path.name: path.stat().st_mtime_ns for path in root.rglob('*.png')}

@@ -1,6 +1,7 @@
 """Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
 import errno
 import gc
+import glob
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pickle import PicklingError
+from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import mmcv
@@ -45,6 +47,7 @@ from openmmlab_runs.hooks.report import parse_validations
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
 from tests.conftest import ROOT, UPERNET, build_model, refusal
+from tests.odd_texts import file_names
 
 
 @pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
@@ -234,6 +237,29 @@ def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tm
             temporary.touch()
     finally:
         os.umask(before)
+
+
+dead = st.sampled_from((str(2 ** 31 - 1), str(os.getpid())))
+alive = st.sampled_from((str(os.getppid()), '99999999999', '0', 'v1', '', 'backup'))
+ends = st.sampled_from(('0123456789abcdef.tmp', '0' * 16 + '.tmp.' + 'a' * 32 + '.partial'))
+other_ends = st.sampled_from(('tmp', 'tmpkeep', '0123456789abcde.tmp', '0123456789abcdef.tmp2', '0123456789ABCDEF.tmp',
+                              '0123456789abcdef.tmp.partial', '0123456789abcdef.tmp\n', ''))
+
+
+@given(st.sampled_from(('iter_3.pth', 'a.json', 'best.v2.pth')) | file_names, dead | alive, ends | other_ends)
+def test_only_files_that_a_dead_process_left_are_removed(name: str, number: str, end: str) -> None:
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        names = f'{name}.{number}.{end}', f'{name}.v1.tmp', f'{name}.backup.tmpkeep', name, f'1.{"0" * 16}.tmp'
+        for one in names:
+            (folder / one).touch()
+        (folder / f'{name}.1.{"1" * 16}.tmp').mkdir()
+        (folder / f'{name}.{os.getpid()}.{"2" * 16}.tmp').symlink_to(name)
+        before = {*folder.iterdir()}
+        remove_leftovers(folder, glob.escape(name), '*.pth', '*.json')
+        is_leftover = (number in (str(2 ** 31 - 1), str(os.getpid()))
+                       and re.fullmatch(r'[0-9a-f]{16}\.tmp(\.a{32}\.partial)?', end) is not None)
+        assert before - {*folder.iterdir()} == {folder / names[0]} if is_leftover else before == {*folder.iterdir()}
 
 
 def test_names_are_taken_once_also_those_that_look_numbered() -> None:

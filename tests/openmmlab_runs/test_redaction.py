@@ -1,17 +1,33 @@
 """Secrets are left out of what is written, and nothing else is."""
 import copy
+import io
+import json
+import logging
+import math
 import pickle
+import re
+import sys
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
+from urllib.parse import quote, quote_plus
 
 import pytest
+import yaml
 from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.utils import is_installed
 
 from cpvt_mm.swap.writing import shipped_configs
+from openmmlab_runs.config_text import assignments
+from openmmlab_runs.engine.ranks import differences
 from openmmlab_runs.engine.run_config import RunConfig, of_run, secrets_of
-from openmmlab_runs.redaction import is_secret, redact, redact_meta, redact_text
+from openmmlab_runs.errors import exit_on_error
+from openmmlab_runs.redaction import is_secret, known, redact, redact_meta, redact_text
+from openmmlab_runs.texts import printable
+from tests.conftest import ROOT
 from tests.odd_texts import names
 from tests.openmmlab_runs.test_config_text import values
 
@@ -21,15 +37,86 @@ SIGNED = 'https://h/x.pth?versionId=7&X-Amz-Credential=s3cr3t&X-Amz-Signature=s3
 
 @pytest.mark.parametrize('name', [
     'key', 'secret', 'db_password', 'apiKey', 'API-KEY', 'aws_access_key_id', 'secretAccessKey', 'Cookie',
-    'credentials', 'connection_string', 'AccountKey', 'sas_token', 'Authorization', 'hf_token', 'passphrase'])
+    'credentials', 'connection_string', 'AccountKey', 'sas_token', 'Authorization', 'hf_token', 'passphrase',
+    'github_token', 'wandb-token', 'api_keys', 'basic_auth', 'db_pass', 'encryption_key', 'tokens', 'GITHUB_TOKEN2',
+    'dbPassword', 'dbpassword', 'apikey', 'secretkey', 'awsAccessKeyId', 'oauth', 'a.secret.value', 'cookies', 'sigV4'])
 def test_names_of_secrets(name: str) -> None:
-    assert is_secret(name) and redact({name: 's3cr3t'}) == ({name: None}, [name])
+    assert is_secret(name)
+    for value in ('s3cr3t', b's3cr3t', ['s3cr3t'], dict(value='s3cr3t', pin=1), ({'a': ('s3cr3t',)},), {1: 2}):
+        assert redact({name: value}) == ({name: None}, [name])
+    for value in (0, 1, 2.5, True, None, '', [], {}):
+        assert redact({name: value}) == ({name: value}, [])
+
+
+@pytest.mark.parametrize(('value', 'left'), [
+    ([('Authorization', 's3cr3t'), ('Accept', 'a/b')], [('Authorization', None), ('Accept', 'a/b')]),
+    ([['token', 's3cr3t']], [['token', None]]), (('X-Api-Key', 's3cr3t'), ('X-Api-Key', None)),
+    (dict(name='GITHUB_TOKEN', value='s3cr3t'), dict(name='GITHUB_TOKEN', value=None)),
+    ('Authorization: Bearer s3cr3t', 'Authorization: ***'), ('host=h password=s3cr3t a=1', 'host=h password=*** a=1'),
+    ('https://h/x?github_token=s3cr3t&a=1', 'https://h/x?a=1'), ('https://h/x?a=1;api%5Fkey=s3cr3t', 'https://h/x?a=1'),
+    ('https://h/x#access_token=s3cr3t', 'https://h/x'),
+    (dict(note='s3cr3t', db_pass='s3cr3t'), dict(note='***', db_pass=None)),
+    ({'s3cr3t': 1, 'token': 's3cr3t'}, {'***': 1, 'token': None})])
+def test_secrets_beside_their_names(value: object, left: object) -> None:
+    assert redact(dict(a=value))[0] == dict(a=left)
+    assert 's3cr3t' not in redact_text(f'{value} s3cr3t') and redact(dict(a=left)) == (dict(a=left), [])
+
+
+@pytest.mark.parametrize('value', [
+    dict(classes=('key', 'lock')), dict(keys=['img', 'token']), dict(custom_keys={'prompt_token': dict(lr_mult=.1)}),
+    dict(cls_token=True, num_tokens=5, token_dims=[1]), dict(text='a key: silver', other='lr=0.1, keys=3')])
+def test_what_only_looks_like_a_secret(value: dict[str, object]) -> None:
+    assert redact(value) == (value, [])
+
+
+def test_short_values_and_words_of_the_config_are_hidden_with_their_names_only() -> None:
+    env = dict(a=dict(password='img', pin_key='12'), auth='True', token='hunter', code_key='123456')
+    redact(dict(env, keys=['img'], loss='True'))
+    told = 'img 12 True loss 0.1234567 hunters'
+    assert redact_text(told) == told
+    log = redact_text('\n'.join(f'{name}: {value}' for name, value in env.items()))
+    assert log == "a: {***, ***}\n***\ntoken: ***\ncode_key: ***"
+
+
+def test_a_secret_is_found_in_all_forms_and_in_records_of_all_loggers(capsys: pytest.CaptureFixture) -> None:
+    secret = 'first lïne/"\'\\$(.*\n  s3cr3t+second'
+    redact(dict(env_cfg=dict(db_pass=secret, key=secret[:12], b_token=b'\xffs3cr4t', auth='Bearer s3cr5t')))
+    forms = [secret, repr(secret), ascii(secret), json.dumps(secret), json.dumps(secret, ensure_ascii=False),
+             repr([secret]), yaml.dump([secret]), quote(secret), quote(secret, safe=''), quote_plus(secret),
+             printable(secret), *secret.split('\n'), repr(b'\xffs3cr4t'), 's3cr5t']
+    for form in forms:
+        shown = redact_text(f'a{form}b')
+        assert '***' in shown and 's3cr' not in shown and 'lïne' not in shown, form
+    other, stream = logging.Logger('other'), io.StringIO()
+    other.addHandler(logging.StreamHandler(stream))
+    other.warning('%r in %s', [secret], 's3cr5t')
+    try:
+        raise ValueError(secret)
+    except ValueError:
+        other.exception('fails')
+    assert 's3cr' not in stream.getvalue() and 'ValueError: ***' in stream.getvalue()
+
+
+def test_an_uncaught_traceback_has_no_secret(capsys: pytest.CaptureFixture) -> None:
+    redact(dict(token='s3cr3t'))
+    with pytest.raises(TimeoutError) as error:
+        exit_on_error(Mock(side_effect=TimeoutError('s3cr3t at https://me:pw@h')))()
+    sys.excepthook(error.type, error.value, error.tb)
+    shown = capsys.readouterr().err
+    assert shown.startswith('Traceback ') and shown.endswith('\nTimeoutError: *** at https://h\n')
+
+
+def test_differences_tell_numbers_and_no_secret() -> None:
+    mine, others = ({'model.num_token': number, 'a.api_keys': text, 'b.token': text[1:-1], 'lr': number}
+                    for number, text in (('1', "['mine']"), ('2', "['other']")))
+    assert differences(mine, others) == 'model.num_token is 1 (not 2), lr is 1 (not 2)'
 
 
 def test_names_of_none() -> None:
     assert not [*filter(is_secret, (
-        'rule_key', 'tokenizer_name', 'num_tokens', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
-        'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list'))]
+        'rule_key', 'tokenizer_name', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
+        'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list', 'key_mapping', 'meta_keys',
+        'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask'))]
 
 
 @pytest.mark.parametrize(('text', 'left'), [
@@ -42,7 +129,9 @@ def test_names_of_none() -> None:
     ('DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b==;EndpointSuffix=c',
      'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=***;EndpointSuffix=c'),
     ('Using env variable `S3_SECRET` with value of s3cr3t to replace item in config.',
-     'Using env variable `S3_SECRET` with value of *** to replace item in config.')])
+     'Using env variable `S3_SECRET` with value of *** to replace item in config.'),
+    ('Using env variable `NAME` with value of a\nb to replace item in config.',
+     'Using env variable `NAME` with value of *** to replace item in config.')])
 def test_addresses_lose_what_opens_them(text: str, left: str) -> None:
     assert redact_text(text) == left and redact_text(left) == left
 
@@ -67,7 +156,7 @@ def test_a_config_keeps_its_secrets_and_its_copies_do_not(tmp_path: Path) -> Non
             backend='fsspec', key=None, secret=None, endpoint_url='http://host:9000', timeout=3)
         assert left.load_from == 'https://h/x.pth?versionId=7' and left.token == 5
     assert secrets_of(cfg) == [f'train_dataloader.dataset.backend_args.{key}' for key in (
-        'key', 'secret', 'endpoint_url')] + ['load_from']
+        'key', 'secret', 'endpoint_url')] + ['load_from', 'tokens']
 
 
 @given(values, names.filter(lambda key: key and not key.startswith('__')))
@@ -87,30 +176,82 @@ def test_every_copy_is_read_as_it_was(value: object, key: str) -> None:
 def test_the_text_of_a_config_in_a_checkpoint_is_redacted() -> None:
     values = dict(a=dict(key='AKIA', b=[dict(password='s3cr3t')]), load_from=SIGNED, name='{{$HOME:x}}', custom_keys={
         'c': 1})
-    meta, left_out = redact_meta(dict(cfg=Config(values).pretty_text, seed=3, settings={'a.key': "'x'"}, epoch=1))
+    meta, left_out = redact_meta(dict(cfg=Config(values).pretty_text, seed=3, settings={'a.key': "'x'"}, epoch=1,
+                                     note='with s3cr3t'))
     found = Config.fromstring(meta['cfg'], '.py')
     assert found.to_dict() == dict(redact(values)[0]) and not found.env_variables
     assert left_out == [
-        'meta.settings.a.key', 'a part of an address of meta.cfg', 'key of meta.cfg', 'password of meta.cfg']
-    assert meta['seed'] == 3
+        'meta.cfg.a.b.0.password', 'meta.cfg.a.key', 'meta.cfg.load_from', 'meta.settings.a.key', 'meta.note']
+    assert (meta['seed'], meta['note']) == (3, 'with ***')
+    odd = dict(a=[math.inf, -math.inf, dict(b=(1,), c={1: None})], token='s3cr3t')
+    assert redact_meta(dict(cfg=assignments(odd)))[0] == dict(cfg=assignments({**odd, 'token': None}))
     plain = dict(cfg='a = 1  # comment\nb = dict( c=2 )\n', classes=('a',))
     assert redact_meta(plain) == (plain, [])
 
 
-@pytest.mark.parametrize('text', ['a: 1', "secret = f'{x}s3cr3t'", 'a = ' + '(' * 500])
+@pytest.mark.parametrize('text', ['a: 1', 'a = f(1)', 'import os', "secret = f'{x}s3cr3t'", 'a = ' + '(' * 500])
 def test_a_text_that_is_no_dump_is_left_out_and_told(text: str) -> None:
     meta, (told,) = redact_meta(dict(cfg=f'{text}\nb: [', epoch=1))
     assert meta == dict(epoch=1) and told.startswith('meta.cfg')
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('library', [name for name in ('mmdet', 'mmseg') if is_installed(name)])
-def test_no_stock_config_has_a_secret(library: str) -> None:
-    paths = sorted(shipped_configs(library).rglob('*.py'))
-    assert len(paths) > 100
+def shipped(library: str) -> list[Path]:
+    return sorted(shipped_configs(library).rglob('*.py'))
+
+
+LIBRARIES = [name for name in ('mmdet', 'mmseg', 'mmpretrain') if is_installed(name)]
+
+
+def test_no_name_in_a_stock_config_is_a_secret() -> None:
+    paths = [*(ROOT / 'configs').rglob('*.py'), *chain.from_iterable(map(shipped, LIBRARIES))]
+    assert len(paths) > 100 * len(LIBRARIES)
+    names: set[str] = set()
     for path in paths:
+        names.update(re.findall(r'([\w.-]+)[\'"]?\s*[=:]\s*(?![-.\d]|True|False)', path.read_text(encoding='utf-8')))
+    assert len(names) > 500 and not [*filter(is_secret, names)]
+
+
+WORDS = ('token', 'key', 'keys', 'secret', 'password', 'pass', 'pwd', 'auth', 'authorization', 'credential',
+         'credentials', 'signature', 'sig')
+STYLES = ('_'.join, '-'.join, lambda words: '_'.join(words).upper(), lambda words: ''.join(map(str.title, words)),
+          lambda words: words[0] + ''.join(map(str.title, words[1:])))
+secret_names = st.builds(lambda style, start, word, end: style([*start, word, *end]), st.sampled_from(STYLES), *(
+    st.sampled_from(WORDS) if is_word else st.lists(st.sampled_from(('github', 'my', 'db', 'v2')), max_size=2)
+    for is_word in (False, True, False))).filter(lambda name: name.lower() != 'keys')
+secrets = st.builds('Zq7v{}9'.format, names)
+hidden = st.recursive(secrets | secrets.map(lambda text: text.encode('utf-8', 'backslashreplace')), lambda inner: (
+    st.lists(inner, min_size=1, max_size=3) | st.tuples(st.just(1), inner)
+    | st.dictionaries(st.sampled_from(('value', 'user', 'img')), inner, min_size=1)), max_leaves=4)
+
+
+@given(secret_names, hidden, secrets, st.lists(st.sampled_from(('a', 0, 'b')), max_size=3))
+def test_no_secret_is_found_in_any_text(name: str, value: object, other: str, way: list[object]) -> None:
+    config: object = {name: value, 'headers': [(f'X-{name}', other)], 'note': f'has {other}', 'lr': 0.1}
+    for step in way:
+        config = {step: config} if isinstance(step, str) else [config, {'keys': ['img']}]
+    known.clear()
+    cfg = of_run(Config(dict(env_cfg=config)))
+    logger, stream = logging.Logger('other'), io.StringIO()
+    logger.addHandler(logging.StreamHandler(stream))
+    logger.info('%s %r', cfg.env_cfg, [cfg.env_cfg, other])
+    logger.info(Config(dict(env_cfg=config)).pretty_text)
+    with TemporaryDirectory() as folder:
+        for suffix in ('py', 'json', 'yaml'):
+            if suffix != 'json' or not isinstance(value, bytes):
+                cfg.dump(Path(folder, f'c.{suffix}'))
+        texts = [path.read_text('utf-8') for path in Path(folder).iterdir()]
+    meta, _ = redact_meta(dict(cfg=assignments(dict(env_cfg=config)), note=other))
+    for text in (repr(cfg), cfg.pretty_text, str(cfg.to_dict()), str(meta), stream.getvalue(), *texts):
+        assert 'Zq7v' not in text
+    assert redact(cfg.to_dict()) == (cfg.to_dict(), [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('library', LIBRARIES)
+def test_no_stock_config_has_a_secret(library: str) -> None:
+    for path in shipped(library):
         try:
             cfg = Config.fromfile(path, import_custom_modules=False)
         except Exception:  # of a library that is not installed
             continue
-        assert not secrets_of(cfg), path
+        assert redact(Config.to_dict(cfg)) == (Config.to_dict(cfg), []), path

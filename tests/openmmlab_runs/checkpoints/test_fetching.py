@@ -177,8 +177,8 @@ def test_a_damaged_file_in_the_cache_is_named(name: str, damage: Callable[[bytes
 def test_one_downloads_and_the_others_wait_and_what_a_killed_process_left_goes(server: Server, cache: Path) -> None:
     urls = [server.add(f'/{folder}/slow.pth', saved()) for folder in 'ab']
     cache.mkdir(parents=True)
-    for end in ('123.tmp', '123.tmp.456.partial'):
-        (cache / f'{cache_file(urls[0]).name}.{end}').write_bytes(b'half')
+    for end in ('', f'.{"0" * 32}.partial'):
+        (cache / f'{cache_file(urls[0]).name}.{2 ** 31 - 1}.0123456789abcdef.tmp{end}').write_bytes(b'half')
     with ThreadPoolExecutor(4) as pool:
         assert all('weight' in checkpoint for checkpoint in pool.map(read_checkpoint, urls * 2))
     assert sorted(server.requests) == ['/a/slow.pth', '/b/slow.pth']

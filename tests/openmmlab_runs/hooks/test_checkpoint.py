@@ -99,8 +99,10 @@ def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float
 
 
 def test_a_resumed_run_starts_with_its_checkpoint_and_without_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
-    for name in ('iter_1.pth', 'iter_2.pth', 'iter_3.pth.77.tmp', 'best_mIoU_iter_3.pth.77.tmp',
-                 'last_checkpoint.7.tmp', 'notes.tmp'):
+    end = f'{2 ** 31 - 1}.0123456789abcdef.tmp'
+    notes = ['iter_3.pth.backup.tmpkeep', 'my_notes.json.v1.tmp', 'notes.tmp']
+    for name in ('iter_1.pth', 'iter_2.pth', f'iter_3.pth.{end}', f'best_mIoU_iter_3.pth.{end}',
+                 f'last_checkpoint.{end}', *notes):
         (tmp_path / name).touch()
     # As in a checkpoint after which the run was killed, in front of the removal.
     run.message_hub.update_info('keep_ckpt_ids', [1, 2])
@@ -108,7 +110,7 @@ def test_a_resumed_run_starts_with_its_checkpoint_and_without_what_a_killed_one_
     run.message_hub.update_info('last_ckpt', 'iter_1.pth')
     run.cfg.update(resume=True, load_from='iter_2.pth')
     assert build(run, max_keep_ckpts=1).last_ckpt == run.message_hub.get_info('last_ckpt') == 'iter_2.pth'
-    assert files(run) == ['iter_2.pth', 'notes.tmp']
+    assert files(run) == ['iter_2.pth', *notes]
 
 
 @pytest.mark.parametrize('file, last', [
