@@ -67,16 +67,15 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
-    with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored(), ExitStack() as holding:
+    with (readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored(), ExitStack() as holding,
+          lost_disk_as_user_error(cfg.work_dir, resumable=True)):
         with all_or_none():
             if is_main_process():  # before a run that is under way removes what is read here
                 holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
-        if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
-            scale_rate(cfg)
+        scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
         named, resumed = cfg.get('load_from'), checkpoint['meta']['iter'] if checkpoint else None
-        with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
-              failures_as_user_errors('training cannot begin', cfg.work_dir, resumed) as built,
+        with (failures_as_user_errors('training cannot begin', cfg.work_dir, resumed) as built,
               readable(named) if named else nullcontext() as cfg.load_from):
             check_pretrained(cfg)
             runner = build_runner(cfg, [*hooks, *own_hooks])
@@ -86,6 +85,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                 check_tensors(dict(leaves(checkpoint['optimizer'], 'optimizer')), named)
             elif named:
                 check_load_from(runner.model, named)
+            if scaled and not cfg.resume:  # else the rate is the checkpoint's
+                show(scaled)
             del checkpoint  # frees memory; mmengine reads the file again
             with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
                 runner.train()
@@ -134,9 +135,10 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         return runner.test()
 
 
-def scale_rate(cfg: Config) -> None:
+def scale_rate(cfg: Config) -> str:
     """Scales the learning rate to the images of an update, in place, where mmengine would not count accumulated ones,
     nor scale the rate that factors of parameters multiply. The config then is for so many images, and not scaled again.
+    Returns a sentence; '' if the rate stays.
     """
     wrapper, base = cfg.optim_wrapper, (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
     rate = wrapper.get('optimizer', {}).get('lr')
@@ -147,10 +149,9 @@ def scale_rate(cfg: Config) -> None:
     images = math.prod(factors)
     wrapper.optimizer.lr = rate * images / base
     cfg.auto_scale_lr = dict(enable=False, base_batch_size=images)
-    if images != base and not cfg.resume:  # else the rate is the checkpoint's
-        show('The learning rate is scaled from {:.4g} to {:.4g}, because it is for {} images, but an update has {} '
-             '({} of a batch x {} processes x {} batches).'.format(
-                 rate, wrapper.optimizer.lr, base, images, *factors))
+    return '' if images == base else (
+        'The learning rate is scaled from {:.4g} to {:.4g}, because it is for {} images, but an update has {} ({} of a '
+        'batch x {} processes x {} batches).'.format(rate, wrapper.optimizer.lr, base, images, *factors))
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:

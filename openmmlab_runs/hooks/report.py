@@ -63,11 +63,9 @@ class ReportHook(Hook):
         self.classes = ''  # the text on metrics by class
 
     def before_train(self, runner: Runner) -> None:
-        written = None
+        path, todo = Path(runner.work_dir, 'validations.json'), 'remove it, since the checkpoint has the metrics, too'
         with all_or_none():
-            if runner.iter:
-                written = read_state(Path(runner.work_dir, 'validations.json'), parse_validations,
-                                     'remove it, since the checkpoint has the metrics, too')
+            written = read_state(path, parse_validations, todo) if runner.iter else None
         self.validations = _of_this_run(written or {}, runner.iter, runner.message_hub.runtime_info.get(VALIDATIONS))
         show(table(summary(runner)))
 

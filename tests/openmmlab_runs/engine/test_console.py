@@ -183,7 +183,8 @@ def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], r
         assert re.findall(r' (?:rate|base) (\d\S+)', done.out) == list(dict.fromkeys(
             f'{logged[name]:.2e}' for name in ('lr', 'base_lr') if name in logged))
         assert f'{max(used[-1]):.4g}\n' in re.search('^batch .*\n', done.out, re.MULTILINE)[0] and shown in done.out
-        assert done.out.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1 - number
+        for text in (done.out, done.log):
+            assert text.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1 - number
 
 
 NAMES = ('loss', 'lr', 'base_lr', 'a.lr', 'a.base_lr', 'loss_b')
