@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Literal
 
+from rich.console import Console
+
 from cpvt_mm.new_config import ARCHS, BASES, check_written, new_config
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.painted_samples import draw_sheet
@@ -53,14 +55,20 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     scale = tuple(args.scale) if args.scale else None
-    say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
-                    args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
-                    random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema))
-    faults, is_fatal = check_written(args.out)
+    doing = Console(stderr=True).status  # on a terminal only
+    with doing('Reading the data, and writing the config ...'):
+        lines = new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val,
+                           args.seed, args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
+                           random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema)
+    say(*lines)
+    with doing('Checking what was written ...'):
+        faults, is_fatal = check_written(args.out)
     for fault in faults:
         say(fault)
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
-    if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
+    with doing('Painting samples ...'):
+        sheet = draw_sheet(load_config(args.out), 'train') if annotations.is_dir() else None
+    if sheet:
         write_figure(annotations / 'samples.png', sheet)
         say(f'Look at {annotations / "samples.png"}: it shows what was read.')
     say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else

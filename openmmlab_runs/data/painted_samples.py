@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from mmengine.config import Config
-from mmengine.registry import DATASETS, VISUALIZERS
+from mmengine.registry import DATASETS, TRANSFORMS, VISUALIZERS
 from mmengine.visualization import Visualizer
 
 from openmmlab_runs.bands import to_view
@@ -21,13 +21,14 @@ from openmmlab_runs.texts import label
 VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
 COLUMNS, ROWS = 4, 3
 SIDE = 4.  # of a sample, in inches
-MOST = 200  # objects of a sample: more take minutes, and hide each other
+MOST = 100  # objects of a sample: more take minutes, and hide each other
+LARGEST, MEMORY = 1000, 5e8  # pixels of a side to paint, and of the masks of a sample
 
 
 def draw_sheet(cfg: Config, split: str) -> Figure | None:
     """Paints annotations of at most 12 samples, not augmented, of a split's dataset, or of the first of several, for
-    mmdet or mmseg. Of more than `MOST` objects, every so many are painted, and the title tells how many. Returns None
-    if no sample can be loaded, or none has boxes or a label map.
+    mmdet or mmseg. Of many objects, every so many are painted, and the title tells how many. Large images are scaled.
+    Returns None if no sample can be loaded, or none has boxes or a label map.
     """
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()
@@ -46,11 +47,17 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault
                 info = dataset.get_data_info(index)
-                objects = info.get('instances', [])
-                info['instances'] = objects[::max(1, -(-len(objects) // MOST))]
-                cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > MOST)
+                height, width = info.get('height', 1), info.get('width', 1)
+                objects, most = info.get('instances', []), max(10, min(MOST, int(MEMORY / (height * width))))
+                info['instances'] = objects[::max(1, -(-len(objects) // most))]
+                cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > most)
+                *load, pack = dataset.pipeline.transforms
+                if max(height, width) > LARGEST:
+                    load.append(TRANSFORMS.build(dict(type='Resize', scale=(LARGEST, LARGEST), keep_ratio=True)))
+                for step in (*load, pack):
+                    info = step(info)
                 tiles += [(name + cut, image) for name, image in _paint(
-                    dataset.pipeline(info), visualizer, bool(bands_loader(pipeline)))]
+                    info, visualizer, bool(bands_loader(pipeline)))]
     if not tiles:
         return None
     rows = -(-len(tiles) // COLUMNS)
