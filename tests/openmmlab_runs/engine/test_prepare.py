@@ -44,7 +44,7 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
 @pytest.mark.parametrize('text, words', [
     (None, ('does not exist',)), ("_base_ = './missing.py'", ('missing.py',)), ('model = dict(', ('SyntaxError',)),
     ("raise ValueError('seven')", ('ValueError', 'seven')),
-    ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", 'mmdet, mmseg or mmpretrain')),
+    ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", "'mmdet' or 'mmseg' or 'mmpretrain'")),
     ('model = dict()', ('default_scope', 'None')),
     # Of mmdet 2.
     ('total_epochs = 12', ('has total_epochs, ', 'write train_cfg.max_epochs instead'))])
