@@ -1,7 +1,6 @@
 """Compares checkpoints with models: what is missing, left over or of another shape."""
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from openmmlab_runs.errors import UserError, show
 
-from .reading import bare, check_weights, is_spread, read_checkpoint, read_weights
+from .reading import bare, check_weights, is_spread, read_checkpoint, read_weights, unwrap
 
 COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval mode, nor with a momentum
 
@@ -107,49 +106,36 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
     return fitting
 
 
-def check_load_from(model: nn.Module, checkpoint: str | Path) -> None:
+def check_load_from(model: nn.Module, path: str | Path) -> dict[str, Any]:
     """Raises a UserError unless a checkpoint has weights (see `read_weights`) that fill backbones with `check_weights`;
-    mmengine only warns.
+    mmengine only warns. Returns the weights that mmengine loads, with the model's names.
     """
-    weights = translated(inner(model), read_weights(checkpoint, own=inner(model).state_dict()).tensors)
+    checkpoint = read_checkpoint(path)
+    weights = translated(inner(model), unwrap(checkpoint, path, inner(model).state_dict()).tensors)
     for prefix, backbone in backbones_of(inner(model)).items():
         start = f'{prefix}.'
         found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
         if found.keys().isdisjoint(backbone.state_dict()):
-            raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: use a checkpoint of '
+            raise UserError(f'load_from is {path}, which has no weights below {prefix!r}: use a checkpoint of '
                             f'such a model, or load weights of a backbone alone with model.{prefix}.init_cfg='
                             "dict(type='Pretrained', checkpoint=...).")
-        backbone.check_weights(found, f'load_from ({checkpoint})')
+        backbone.check_weights(found, f'load_from ({path})')
+    return translated(inner(model), bare(checkpoint.get('state_dict', checkpoint)))
 
 
-@contextmanager
-def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
-    """Shows what of a checkpoint does not load as `load_from` in the `with` block; a UserError if nothing does."""
-    loading: list[Mapping[str, Any]] = []
-
-    def begin(module: nn.Module, weights: Any, *rest: Any) -> None:
-        loading[:] = [translated(module, dict(weights))]
-
-    def end(module: nn.Module, incompatible: Any) -> None:
-        wanted = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith(COUNTER)}
-        weights = {name: tensor for name, tensor in loading[0].items() if not name.endswith(COUNTER)}
-        found = {kind: names for kind, names in compare(weights, wanted).items()
-                 if kind in ('missing', 'left over', 'of another shape')}
-        loaded = len(wanted) - len(found['missing']) - len(found['of another shape'])
-        if loaded <= 0:
-            raise UserError(f'load_from is {checkpoint}, which has none of the {len(wanted)} tensors of the model: use '
-                            'a checkpoint of such a model.')
-        if misfits := counted(found):
-            show(f'load_from is {checkpoint}, which fills {loaded} of the {len(wanted)} tensors of the model; not '
-                 f'loaded are {misfits}, as is normal for heads of other classes.')
-
-    part = inner(model)
-    hooks = part.register_load_state_dict_pre_hook(begin), part.register_load_state_dict_post_hook(end)
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def show_unloaded(model: nn.Module, weights: Mapping[str, Any], path: str | Path) -> None:
+    """Shows what of a checkpoint's weights, and of the model, `load_from` leaves out; a UserError if that is all."""
+    wanted, given = ({name: tensor for name, tensor in part.items() if not name.endswith(COUNTER)}
+                     for part in (inner(model).state_dict(), weights))
+    found = compare(given, wanted)
+    found.pop('of whole numbers')  # torch converts them
+    loaded = len(wanted) - len(found['missing']) - len(found['of another shape'])
+    if loaded <= 0:
+        raise UserError(f'load_from is {path}, which has none of the {len(wanted)} tensors of the model: use a '
+                        'checkpoint of such a model.')
+    if misfits := counted(found):
+        show(f'load_from is {path}, which fills {loaded} of the {len(wanted)} tensors of the model; not loaded are '
+             f'{misfits}, as is normal for heads of other classes.')
 
 
 def inner(model: nn.Module) -> nn.Module:

@@ -3,7 +3,8 @@ import copy
 import math
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch.distributed import DistError
 
-from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, unloaded_shown
+from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, show_unloaded
 from openmmlab_runs.checkpoints.reading import check_tensors, read_checkpoint, readable
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
@@ -38,8 +39,6 @@ from .workers import lost_workers
 
 # Number of secrets that are named.
 MAX_NAMED = 4
-# Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
-TOLD = (UserError, OSError, ImportError)
 
 
 @in_scope()  # mmengine has one logger and one scope for all threads
@@ -68,28 +67,26 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
     with (readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored(), ExitStack() as holding,
-          lost_disk_as_user_error(cfg.work_dir, resumable=True)):
+          failures_as_user_errors('training cannot begin', cfg.work_dir, resumable=True) as run):
         with all_or_none():
             if is_main_process():  # before a run that is under way removes what is read here
                 holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
         scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
-        named, resumed = cfg.get('load_from'), checkpoint['meta']['iter'] if checkpoint else None
-        with (failures_as_user_errors('training cannot begin', cfg.work_dir, resumed) as built,
-              readable(named) if named else nullcontext() as cfg.load_from):
-            check_pretrained(cfg)
-            runner = build_runner(cfg, [*hooks, *own_hooks])
-            built.append(runner)
-            if cfg.resume:
-                check_fits(runner.model, named, checkpoint)
-                check_tensors(dict(leaves(checkpoint['optimizer'], 'optimizer')), named)
-            elif named:
-                check_load_from(runner.model, named)
-            if scaled and not cfg.resume:  # else the rate is the checkpoint's
-                show(scaled)
-            del checkpoint  # frees memory; mmengine reads the file again
-            with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
-                runner.train()
+        run.resumed = checkpoint['meta']['iter'] if checkpoint else None
+        if named := cfg.get('load_from'):
+            cfg.load_from = holding.enter_context(readable(named))
+        check_pretrained(cfg)
+        run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
+        if cfg.resume:
+            check_fits(runner.model, named, checkpoint)
+            check_tensors(dict(leaves(checkpoint['optimizer'], 'optimizer')), named)
+        elif named:
+            show_unloaded(runner.model, check_load_from(runner.model, named), named)
+        if scaled and not cfg.resume:  # else the rate is the checkpoint's
+            show(scaled)
+        del checkpoint  # frees memory; mmengine reads the file again
+        runner.train()
 
 
 @in_scope()
@@ -118,15 +115,13 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose) as own_hooks, process_group(cfg),
-          lost_disk_as_user_error(cfg.work_dir, resumable=False),
-          failures_as_user_errors('the test fails', cfg.work_dir) as built, readable(checkpoint) as cfg.load_from):
+          failures_as_user_errors('the test fails', cfg.work_dir) as run, readable(checkpoint) as cfg.load_from):
         more: list[Hook] = [PaintPredictionsHook(show_dir)] if show_dir else []
         if tta:
             more.append(MergeViewsHook(cfg))
         if out:
             more.append(KeepPredictionsHook(cfg, Path(out)))
-        runner = build_runner(cfg, [*hooks, *own_hooks, *more])
-        built.append(runner)
+        run.runner = runner = build_runner(cfg, [*hooks, *own_hooks, *more])
         content = read_checkpoint(checkpoint)
         check_fits(runner.model, checkpoint, content)
         trained = trained_classes(content)
@@ -173,17 +168,30 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     return runner
 
 
+@dataclass
+class Run:
+    """What `failures_as_user_errors` must know of a run: its runner, and the iterations before it was resumed."""
+    runner: Runner | None = None
+    resumed: int | None = None
+
+
 @contextmanager
-def failures_as_user_errors(what: str, work_dir: str, resumed: int | None = None) -> Iterator[list[Runner]]:
+def failures_as_user_errors(what: str, work_dir: str, resumable: bool = False) -> Iterator[Run]:
     """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in `work_dir`.
 
-    After the first training iteration, of those after `resumed` ones, only deaths and hangs of ranks and workers are
-    converted, because the config is hardly the cause of others. The block gets a list for its runner.
+    After the first training iteration since a resume, only a full disk, a work dir that is gone, and deaths and hangs
+    of ranks and workers are converted, because the config is hardly the cause of others. The block fills the `Run`. If
+    it is `resumable`, the error says from which checkpoint to continue.
     """
-    built: list[Runner] = []
+    run = Run()
     try:
-        yield built
-    except TOLD:
+        yield run
+    except (UserError, ImportError):
+        raise
+    except OSError as error:  # others than these have a clear message already
+        if fault := _lost_disk(error, work_dir):
+            how = how_to_continue(work_dir) if resumable else 'start again'
+            raise UserError(f'{fault}, then {how}.') from error
         raise
     except Exception as error:
         if isinstance(error, DistError) or 'gloo/' in first_line(error):  # gloo's errors are plain RuntimeErrors
@@ -193,36 +201,26 @@ def failures_as_user_errors(what: str, work_dir: str, resumed: int | None = None
         if lost := lost_workers(error):
             raise lost from error
         # runner.iter would build the failed train loop.
-        if built and built[0].message_hub.get_info('iter', 0) > (resumed or 0):
+        if run.runner and run.runner.message_hub.get_info('iter', 0) > (run.resumed or 0):
             raise
         path = Path(work_dir, 'traceback.txt')
         if is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, for_readers(traceback.format_exc()))
-        todo = f'correct the config, or {INSTEAD}' if resumed is not None else 'correct the config'
+        todo = f'correct the config, or {INSTEAD}' if run.resumed is not None else 'correct the config'
         raise UserError(f'{what} ({explain(error)}): {todo}, or see the traceback in {path}.') from error
 
 
-@contextmanager
-def lost_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
-    """Converts errors of a full disk, and of a work dir that is gone, into a UserError that says how to continue."""
-    try:
-        yield
-    except OSError as error:
-        how = how_to_continue(work_dir) if resumable else 'start again'
-        if isinstance(error, FileNotFoundError) and _is_lost(error.filename, work_dir):
-            raise UserError(f'{error.filename} cannot be written, because work dir {work_dir} was removed or renamed '
-                            f'during the run: put it back if you can, then {how}.') from error
-        if error.errno not in DISK_FULL:
-            raise
-        if error.filename:
-            what, where = f'{error.filename} cannot be written', 'for it'
-        else:
-            what = 'A disk is full'
-            where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
-        raise UserError(f'{what} ({error.strerror}): free space {where}, then {how}.') from error
-
-
-def _is_lost(path: object, work_dir: str) -> bool:
-    return (isinstance(path, str) and Path(work_dir).absolute() in Path(path).absolute().parents
-            and not Path(path).parent.is_dir())
+def _lost_disk(error: OSError, work_dir: str) -> str:
+    """Returns what to do about a full disk or a work dir that is gone; '' for other errors."""
+    path = error.filename
+    if (isinstance(error, FileNotFoundError) and isinstance(path, str) and not Path(path).parent.is_dir()
+            and Path(work_dir).absolute() in Path(path).absolute().parents):
+        return (f'{path} cannot be written, because work dir {work_dir} was removed or renamed during the run: put it '
+                'back if you can')
+    if error.errno not in DISK_FULL:
+        return ''
+    if path:
+        return f'{path} cannot be written ({error.strerror}): free space for it'
+    return (f'A disk is full ({error.strerror}): free space in {work_dir} or in /dev/shm (the shared memory of data '
+            'loader workers), whichever it is')

@@ -10,7 +10,7 @@ from mmengine.runner import load_checkpoint
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.same import same_backbone
-from openmmlab_runs.checkpoints.comparing import load_weights, unloaded_shown
+from openmmlab_runs.checkpoints.comparing import check_load_from, load_weights, show_unloaded
 from tests.conftest import build_model, refusal
 
 SIZES = dict(embed_dims=8, num_layers=[1, 2, 1, 1], num_heads=[1, 2, 5, 8])
@@ -118,8 +118,9 @@ def test_a_load_from_with_their_names_is_reported_as_loaded(tmp_path: Path, log:
     theirs, ours = build_model(segformer()), build_model(swap_backbone(segformer()))
     del theirs.decode_head
     torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'backbone.pth')
-    with unloaded_shown(ours, tmp_path / 'backbone.pth'):
-        load_checkpoint(ours, str(tmp_path / 'backbone.pth'))
+    path = tmp_path / 'backbone.pth'
+    show_unloaded(ours, check_load_from(ours, path), path)
+    load_checkpoint(ours, str(path))
     told, number = ' '.join(text for _, text in log), len(ours.backbone.state_dict())
     assert f'fills {number} of the' in told and 'backbone.' not in told.partition('not loaded are')[2]
     for name, tensor in ours.backbone.translated(theirs.backbone.state_dict()).items():

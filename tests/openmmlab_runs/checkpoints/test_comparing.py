@@ -1,14 +1,12 @@
 """Checkpoints fit a model or are refused; what nothing would read may be left over."""
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from mmengine.runner import load_state_dict
 from torch import Tensor, nn
 
-from openmmlab_runs.checkpoints.comparing import check_fits, load_weights, unloaded_shown
+from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, load_weights, show_unloaded
 from openmmlab_runs.errors import UserError
 from tests.conftest import refusal
 
@@ -93,21 +91,20 @@ def test_copies_of_what_the_model_has_and_counters_may_be_left_over_and_are_told
     (lambda weights: weights.update({'decoder.last.bias': torch.ones(7)}),
      '1 of another shape (decoder.last.bias (7,) instead of (4,))')])
 def test_what_a_runner_does_not_load_is_shown(change: Callable, told: str | None, log: list) -> None:
-    weights, model = weights_of(Decoder()), Decoder()
+    weights = weights_of(Decoder())
     change(weights)
-    with unloaded_shown(model, 'a.pth'):
-        load_state_dict(model, OrderedDict(weights))
+    show_unloaded(Decoder(), weights, 'a.pth')
     texts = [text for _, text in log if text.startswith('load_from')]
     assert texts == ([] if told is None else [
         f'load_from is a.pth, which fills {20 if "left" in told else 19} of the 20 tensors of the model; not loaded '
         f'are {told}, as is normal for heads of other classes.'])
-    load_state_dict(model, OrderedDict(a=torch.ones(1)))  # the block is over
 
 
-def test_load_from_without_a_tensor_of_the_model_is_refused() -> None:
-    with unloaded_shown(model := Decoder(), 'a.pth'):
-        assert 'load_from is a.pth, which has none of the 20 tensors of the model' in (
-            refusal(load_state_dict, model, OrderedDict(model=torch.ones(1))))
+@pytest.mark.parametrize('content', [dict(a=torch.ones(1)), dict(model=weights_of(Decoder()))])
+def test_load_from_without_a_tensor_that_mmengine_loads_is_refused(content: dict, tmp_path: Path) -> None:
+    path = save(tmp_path / 'a.pth', content)
+    assert f'load_from is {path}, which has none of the 20 tensors of the model' in (
+        refusal(show_unloaded, Decoder(), check_load_from(Decoder(), path), path))
 
 
 def tied() -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from openmmlab_runs import engine
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.resuming import find_checkpoint, how_to_continue, prepare_to_resume
-from openmmlab_runs.engine.run import lost_disk_as_user_error
+from openmmlab_runs.engine.run import failures_as_user_errors
 from openmmlab_runs.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
 
@@ -237,10 +237,10 @@ def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
                 'data loader workers), whichever it is, then start again.')])
 def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, sentence: str, tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
-    with pytest.raises(UserError) as raised, lost_disk_as_user_error(str(tmp_path), resumable):
+    with pytest.raises(UserError) as raised, failures_as_user_errors('it fails', str(tmp_path), resumable):
         raise OSError(errno.ENOSPC, 'No space left on device', *file)
     assert str(raised.value) == sentence.format(folder=tmp_path)
-    with pytest.raises(PermissionError), lost_disk_as_user_error(str(tmp_path), resumable):
+    with pytest.raises(PermissionError), failures_as_user_errors('it fails', str(tmp_path), resumable):
         raise PermissionError
 
 
