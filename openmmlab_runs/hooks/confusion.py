@@ -1,5 +1,6 @@
 """Counts which classes a model takes for which: boxes or pixels by their true and their predicted class."""
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +30,28 @@ class Confusion:
         self.classes = classes_of(self.dataset)
         self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
         self.of_boxes = False
-        self.annotated: dict[str, list[dict[str, Any]]] | None = None
         self.counts: dict[str, Tensor] = {}
+        self.found: dict[str, tuple[np.ndarray, ...]] = {}  # boxes, labels and scores by image
 
     def add(self, samples: Sequence[Any]) -> None:
         for sample in samples if self.classes else ():
-            if not hasattr(sample, 'img_path'):  # the pipeline leaves it out
-                continue
-            if hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
-                counts = match_pixels(sample, len(self.classes), self.ignored)
-            elif hasattr(getattr(sample, 'pred_instances', None), 'bboxes'):
-                annotated = self.boxes().get(sample.img_path)
-                if annotated is None:
-                    continue
+            path = getattr(sample, 'img_path', '')  # the pipeline may leave it out
+            boxes = getattr(sample, 'pred_instances', ())
+            if path and hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
+                self.counts[path] = match_pixels(sample, len(self.classes), self.ignored).to_sparse()
+            elif hasattr(boxes, 'bboxes') and path in self.annotated:
                 self.of_boxes = True
-                counts = match_boxes(sample.pred_instances, annotated, len(self.classes))
-            else:
-                continue
-            self.counts[sample.img_path] = counts.to_sparse()
+                self.counts[path] = match_boxes(boxes, self.annotated[path], len(self.classes)).to_sparse()
+                self.found[path] = tuple(part.cpu().numpy() for part in (
+                    boxes.bboxes.float(), boxes.labels, boxes.scores.float()))
 
-    def boxes(self) -> dict[str, list[dict[str, Any]]]:
-        """Returns the annotated boxes by image, in its own pixels (those of a sample may be resized)."""
-        if self.annotated is None:
-            length = len(self.dataset) if hasattr(self.dataset, 'get_data_info') else 0
-            self.annotated = {}
-            for info in map(self.dataset.get_data_info, range(length)):
-                if 'img_path' in info and all({'bbox', 'bbox_label'} <= one.keys()
-                                              for one in info.get('instances', [{}])):
-                    self.annotated[info['img_path']] = info['instances']
-        return self.annotated
+    @cached_property
+    def annotated(self) -> dict[str, list[dict[str, Any]]]:
+        """The annotated boxes by image, in its own pixels (those of a sample may be resized)."""
+        length = len(self.dataset) if hasattr(self.dataset, 'get_data_info') else 0
+        infos = map(self.dataset.get_data_info, range(length))
+        return {info['img_path']: info['instances'] for info in infos if 'img_path' in info and all(
+            {'bbox', 'bbox_label'} <= one.keys() for one in info.get('instances', [{}]))}
 
     def total(self) -> Tensor | None:
         """Returns the counts of all processes, each image once, `(n + 1, n + 1)`; None if there are none."""

@@ -31,7 +31,7 @@ from openmmlab_runs.thresholds import write_thresholds
 from .accumulation import wrappers
 from .checkpoint import best_checkpoints
 from .confusion import IOU, SCORE, Confusion
-from .score_curves import ScoreCurves, draw_curves
+from .score_curves import draw_curves, score_curves
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
@@ -58,7 +58,6 @@ class ReportHook(Hook):
 
     def __init__(self) -> None:
         self.confusion: Confusion | None = None
-        self.curves: ScoreCurves | None = None  # in a test
         self.validations: dict[int, Metrics] | None = None  # None unless there is a training
         self.classes = ''  # the text on metrics by class
 
@@ -74,16 +73,12 @@ class ReportHook(Hook):
 
     def before_test(self, runner: Runner) -> None:
         self.confusion = Confusion(runner.test_loop)
-        self.curves = ScoreCurves(self.confusion)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.confusion:
             self.confusion.add(outputs or ())
 
-    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        if self.confusion and self.curves:
-            self.confusion.add(outputs or ())
-            self.curves.add(outputs or ())
+    after_test_iter = after_val_iter
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         if self.validations is None:
@@ -100,7 +95,7 @@ class ReportHook(Hook):
             (name, *(self.validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        curves = self.curves.total() if self.curves else None
+        curves = score_curves(self.confusion) if self.confusion else None
         found = self._by_class(runner.log_dir, metrics or {}, 'test', curves)
         show(f'{table(found.items())}\n{self.classes}')
         if curves and self.confusion:

@@ -1,4 +1,4 @@
-"""Collects the boxes of a test, and draws how well they are found by the least score that counts."""
+"""Draws how well the boxes of a test are found, by the least score that counts."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,16 @@ THRESHOLDS = np.linspace(0, 1, 201)
 MAX_COLOURS = 10  # as many classes, those with most objects, have a colour and a name
 
 
-class ScoreCurves:
-    """Collects the predicted boxes of a test with all scores, for the images and classes of its confusion matrix."""
-
-    def __init__(self, confusion: Confusion) -> None:
-        self.confusion = confusion
-        self.found: dict[str, tuple[np.ndarray, ...]] = {}  # boxes, labels and scores by image
-
-    def add(self, samples: Sequence[Any]) -> None:
-        for sample in samples:
-            if self.confusion.of_boxes and getattr(sample, 'img_path', None) in self.confusion.boxes():
-                boxes = sample.pred_instances
-                self.found[sample.img_path] = tuple(
-                    part.float().cpu().numpy() for part in (boxes.bboxes, boxes.labels, boxes.scores))
-
-    def total(self) -> list[Curve | None] | None:
-        """Returns the curve of each class, of the boxes of all processes, in the main process; None without boxes."""
-        found = {path: boxes for part in all_gather_object(self.found) for path, boxes in part.items()}
-        if not found or not is_main_process():
-            return None
-        annotated = [dict(_entry(path, one['bbox'], one['bbox_label']), iscrowd=int(one.get('ignore_flag', 0)))
-                     for path in found for one in self.confusion.boxes()[path]]
-        predicted = [dict(_entry(path, box, label), score=score) for path, (boxes, labels, scores) in found.items()
-                     for box, label, score in zip(boxes.tolist(), labels.astype(int).tolist(), scores.tolist(),
-                                                  strict=True)]
-        return curves_of(annotated, predicted, len(self.confusion.classes), IOU)
+def score_curves(confusion: Confusion) -> list[Curve | None] | None:
+    """Returns the curve of each class, of the boxes of all processes, in the main process; None without boxes."""
+    found = {path: boxes for part in all_gather_object(confusion.found) for path, boxes in part.items()}
+    if not found or not is_main_process():
+        return None
+    annotated = [dict(_entry(path, one['bbox'], one['bbox_label']), iscrowd=int(one.get('ignore_flag', 0)))
+                 for path in found for one in confusion.annotated[path]]
+    predicted = [dict(_entry(path, box, label), score=score) for path, boxes in found.items()
+                 for box, label, score in zip(*(part.tolist() for part in boxes), strict=True)]
+    return curves_of(annotated, predicted, len(confusion.classes), IOU)
 
 
 def _entry(path: str, box: Sequence[float], label: int) -> dict[str, Any]:
