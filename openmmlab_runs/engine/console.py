@@ -9,11 +9,12 @@ from datetime import timedelta
 from io import TextIOWrapper
 from typing import Any, TextIO
 
+from mmengine.dist import is_main_process
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
@@ -31,13 +32,12 @@ OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the ali
 
 
 class ReaderHandler(logging.Handler):
-    """Prints what is for readers, and errors. Warnings are printed once, those before `print_warnings` together."""
+    """Prints what is for readers, errors, and each warning of the main process once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stream = sys.stdout  # mmengine's MLflowVisBackend asks all handlers of a logger for it
-        self.warnings: dict[str, None] = {}
-        self.is_waiting = True
+        self.warnings: set[str] = set()
         self.replaced: list[tuple[MMLogger, logging.Handler]] = []
 
     def attach(self, logger: MMLogger) -> None:
@@ -49,7 +49,6 @@ class ReaderHandler(logging.Handler):
             logger.addHandler(self)
 
     def detach(self) -> None:
-        self.print_warnings()
         for logger, handler in self.replaced:
             logger.removeHandler(self)
             logger.addHandler(handler)
@@ -58,22 +57,11 @@ class ReaderHandler(logging.Handler):
         message = record.getMessage().strip()
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
             say(f'\n{message}\n' if '\n' in message else message)
-        elif record.levelno == logging.WARNING and message not in self.warnings and not message.startswith(
-                OF_EVERY_RUN):
-            self.warnings[message] = None
-            if not self.is_waiting:
-                _print_warning(message)
-
-    def print_warnings(self) -> None:
-        if self.is_waiting and self.level <= logging.WARNING:  # the main process
-            for message in self.warnings:
-                _print_warning(message)
-        self.is_waiting = False
-
-
-def _print_warning(message: str) -> None:
-    first, *more = message.split('\n')
-    say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
+        elif (record.levelno == logging.WARNING and message not in self.warnings
+              and not message.startswith(OF_EVERY_RUN) and is_main_process()):
+            self.warnings.add(message)
+            first, *more = message.split('\n')
+            say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
 
 
 class Output:
@@ -109,24 +97,17 @@ class ProgressHook(Hook):
         self.line = Progress('{task.description}', BarColumn(), MofNCompleteColumn(), '{task.fields[state]}',
                              console=self.screen, transient=True,
                              auto_refresh=False)  # a thread could hold a lock while workers are forked
-        self.tasks: dict[str, TaskID] = {}
+        self.task = self.line.add_task('', state='', visible=False)
         self.begun = False
 
     def before_run(self, runner: Runner) -> None:
         self.handler.attach(runner.logger)  # of a runner of another class
 
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self.handler.print_warnings()
-
-    before_test_iter = before_train_iter
-
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        state = describe_run(runner)
-        if not self._advance('training', done, total, state) and (
-                not self.begun or done % interval == 0 or done == total) and self.handler.level <= logging.INFO:
-            say(f'{done:{len(str(total))}}/{total}  {state}')
+        is_due = not self.begun or done % interval == 0 or done == total
+        self._advance('training', done, total, describe_run(runner), is_due)
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -135,16 +116,17 @@ class ProgressHook(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self._advance('test', batch_idx + 1, len(runner.test_dataloader))
 
-    def _advance(self, what: str, done: int, total: int, state: str = '') -> bool:
-        if not self.screen.is_terminal or self.screen.is_dumb_terminal or self.handler.level > logging.INFO:
-            return False
-        if what not in self.tasks:
-            self.tasks[what] = self.line.add_task(what, total=total, state='')
-        self.line.start()
-        self.line.update(self.tasks[what], completed=done, state=state, visible=done < total, refresh=True)
-        if done == total:
-            self.line.stop()  # metrics may print
-        return True
+    def _advance(self, what: str, done: int, total: int, state: str = '', is_due: bool = False) -> None:
+        if self.handler.level > logging.INFO:
+            return
+        if self.screen.is_interactive:
+            self.line.start()
+            self.line.update(self.task, description=what, total=total, completed=done, state=state,
+                             visible=done < total, refresh=True)
+            if done == total:
+                self.line.stop()  # metrics may print
+        elif is_due:
+            say(f'{done:{len(str(total))}}/{total}  {state}')
 
 
 def describe_run(runner: Runner) -> str:
@@ -198,6 +180,6 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
             warnings.showwarning = log_warning
             yield [progress]
     finally:
-        if progress.tasks:
+        if progress.line.live.is_started:
             progress.line.stop()
         handler.detach()
