@@ -36,7 +36,7 @@ class Confusion:
     def add(self, samples: Sequence[Any]) -> None:
         for sample in samples if self.classes else ():
             path = getattr(sample, 'img_path', '')  # the pipeline may leave it out
-            boxes = getattr(sample, 'pred_instances', ())
+            boxes: Any = getattr(sample, 'pred_instances', None)
             if path and hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
                 self.counts[path] = match_pixels(sample, len(self.classes), self.ignored).to_sparse()
             elif hasattr(boxes, 'bboxes') and path in self.annotated:

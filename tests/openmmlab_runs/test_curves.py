@@ -104,4 +104,4 @@ def test_scores_are_found_for_the_weights_that_they_were_measured_with(tmp_path:
     assert find_thresholds([tmp_path], other) is None
     (tmp_path / 'thresholds.json').write_text('{"classes": []}')
     assert refusal(find_thresholds, [tmp_path], model) == (
-        f"{tmp_path}/thresholds.json is no file of thresholds ('weights'): remove it, or test the checkpoint again.")
+        f"{tmp_path}/thresholds.json cannot be used ('weights'): remove it, or test the checkpoint again.")
