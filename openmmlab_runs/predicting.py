@@ -31,6 +31,7 @@ from .errors import UserError, explain
 from .images import MAX_PIXELS, check_pixels, read_image, size_as_loaded
 from .loading import bands_loader, build_model
 from .prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr
+from .scales import Scales, TileScale
 from .sources import Picture, Source, images_of, pages_of
 from .thresholds import find_thresholds
 from .tiles import Tiling, join, make_tiling
@@ -41,16 +42,17 @@ INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 @overload
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
             batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
-            tile: int | None = None, overlap: int | None = None,
+            tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
             stream: Literal[False] = False) -> list[Prediction]: ...
 @overload
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
             batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
-            tile: int | None = None, overlap: int | None = None,
+            tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
             stream: Literal[True]) -> Iterator[Prediction]: ...
 def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None, batch_size: int = 1,
             *, score_thr: ScoreThr | None = None, urls: bool = False, tile: int | None = None,
-            overlap: int | None = None, stream: bool = False) -> list[Prediction] | Iterator[Prediction]:
+            overlap: int | None = None, tile_scale: TileScale = 'train', stream: bool = False
+            ) -> list[Prediction] | Iterator[Prediction]:
     """Predicts with a detector of mmdet or a segmentor of mmseg.
 
     For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns.
@@ -68,6 +70,8 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
             does not grow with their size; see `openmmlab_runs.tiles`. Defaults to None: as a whole.
         overlap: How many pixels neighbouring tiles have in common, at least: more than the largest object. Defaults to
             None: a quarter of `tile`.
+        tile_scale: At which scale tiles, and images that are not larger than one, are shown: 'train' as whole images in
+            training, 'config' as the config says for images of their size, or a factor. Defaults to 'train'.
         stream: Whether to return an iterator, which reads and predicts only what is asked for, such as the frames of a
             camera or of a long video. Defaults to False: a list.
 
@@ -75,19 +79,21 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
         UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
     check_flag('stream', stream)
-    _check_options(batch_size, score_thr, tile, overlap)
+    _check_options(batch_size, score_thr, tile, overlap, tile_scale)
     cfg = load_config(config)
     opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
-    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, urls, tile, overlap)
+    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, urls, tile, overlap,
+                  tile_scale)
     return found if stream else list(found)
 
 
-def _check_options(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None) -> Tiling | None:
+def _check_options(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None,
+                   tile_scale: TileScale) -> Tiling | None:
     """Raises a UserError for options of `predict` that do not fit, and returns the tiling that they mean."""
     check_number('batch_size', batch_size, 1)
     if score_thr is not None:
         check_score_thr(score_thr)
-    return make_tiling(tile, overlap)
+    return make_tiling(tile, overlap, tile_scale)
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
@@ -125,6 +131,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
             inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
                 key: metainfo.get(key) for key in ('classes', 'palette')}
     inferencer.bands_loader = loader
+    inferencer.scales = Scales(inferencer.pipeline.transforms, content.get('meta') or {}, cfg)
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
     inferencer.score_thr = SCORE_THR
@@ -144,14 +151,15 @@ class _Sized(NamedTuple):
 
 
 def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
-          urls: bool = False, tile: int | None = None, overlap: int | None = None) -> Iterator[Prediction]:
+          urls: bool = False, tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train'
+          ) -> Iterator[Prediction]:
     """Yields the prediction of each image, in their order; see `predict`.
 
     Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the model can do
     so without a difference (`padding='exact'`, a data preprocessor of cpvt_mm, and parts that
     `cpvt_mm.make_batch_invariant` knows), and else neighbours of one size.
     """
-    tiling = _check_options(batch_size, score_thr, tile, overlap)
+    tiling = _check_options(batch_size, score_thr, tile, overlap, tile_scale)
     loader = inferencer.bands_loader
     sized = (_Sized(*page, _size(page.image, loader)) for named in images_of(images, urls, loader is None)
              for page in pages_of(named, loader is None))
@@ -163,7 +171,7 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
     for (is_large, _), neighbours in groupby(sized, kind):
         while batch := [*islice(neighbours, batch_size)]:
             for found in (_run_tiles(inferencer, one, tiling, batch_size) for one in batch) if (
-                    tiling and is_large) else _run(inferencer, batch):
+                    tiling and is_large) else _run(inferencer, batch, tiling):
                 yield found if score_thr is None else found.above(score_thr)
 
 
@@ -200,13 +208,13 @@ def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
     return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)
 
 
-def _run(inferencer: BaseInferencer, batch: Sequence[_Sized]) -> list[Prediction]:
-    """Predicts a batch of images, of one size unless the model takes several."""
+def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None) -> list[Prediction]:
+    """Predicts a batch of images or tiles, of one size unless the model takes several."""
     inputs = [_input(inferencer, one) for one in batch]
     meta = inferencer.model.dataset_meta
     classes = tuple(trained_classes(dict(meta=dict(dataset_meta=meta))))
     try:
-        with in_scope(inferencer.scope):
+        with in_scope(inferencer.scope), inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size):
             found = inferencer(inputs, batch_size=len(inputs))['predictions']
         found = found if isinstance(found, list) else [found]  # mmseg returns a single image without a list
         return [replace(_to_prediction(result, one.size, classes), name=one.name, image=one.image,
@@ -230,7 +238,7 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
     parts: list[Prediction] = []
     for first in range(0, len(tiles), batch_size):
         batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
-        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch])
+        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling)
         tell(len(parts), len(tiles))
     return replace(join(parts, tiles, one.size), image=one.image)
 
@@ -267,5 +275,5 @@ def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score
     if tiling and tiling.is_for(one.size):
         found = _run_tiles(inferencer, one, tiling, 1, tell)
     else:
-        found, = _run(inferencer, [one])
+        found, = _run(inferencer, [one], tiling)
     return replace(found, image=image if inferencer.bands_loader else pixels).plot(score_thr, labels), found

@@ -20,6 +20,7 @@ from pycocotools import mask as coco_mask
 from .arguments import check_number
 from .errors import UserError
 from .prediction import Prediction
+from .scales import TileScale
 from .seams import OUTWARD, Seams, are_near
 
 
@@ -32,9 +33,10 @@ class Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tiles of `side` x `side` pixels, of which neighbours have at least `overlap` pixels in common."""
+    """Tiles of `side` x `side` pixels, of which neighbours have `overlap` pixels in common or more, and their scale."""
     side: int
     overlap: int
+    scale: TileScale = 'train'
 
     def is_for(self, size: tuple[int, int]) -> bool:
         """Returns whether an image of a height and width is larger than a tile."""
@@ -56,8 +58,8 @@ class Tiling(NamedTuple):
                 for start, begin, end in zip(starts, [0, *middles], [*middles, length], strict=True)]
 
 
-def make_tiling(side: int | None, overlap: int | None = None) -> Tiling | None:
-    """Returns the tiling of a side and an overlap, by default a quarter of the side; None without a side.
+def make_tiling(side: int | None, overlap: int | None = None, scale: TileScale = 'train') -> Tiling | None:
+    """Returns the tiling of a side, an overlap, by default a quarter of the side, and a scale; None without a side.
 
     Raises:
         UserError: If a number does not fit.
@@ -66,10 +68,12 @@ def make_tiling(side: int | None, overlap: int | None = None) -> Tiling | None:
         if overlap is not None:
             raise UserError(f'overlap is {overlap}, but there are no tiles: give the side of a tile, too.')
         return None
+    if scale not in ('train', 'config'):
+        check_number('tile_scale', scale, 0.01, 100, whole=False)
     check_number('tile', side, 1)
     overlap = side // 4 if overlap is None else overlap
     check_number('overlap', overlap, 0, side - 1)
-    return Tiling(side, overlap)
+    return Tiling(side, overlap, scale)
 
 
 def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:

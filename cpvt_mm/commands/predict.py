@@ -30,6 +30,7 @@ from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image,
 from openmmlab_runs.images import MAX_PIXELS
 from openmmlab_runs.predicting import build_inferencer, paint
 from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
+from openmmlab_runs.scales import TileScale
 from openmmlab_runs.sources import VIDEO_SUFFIXES, Picture, images_of, pages_of, root_of
 from openmmlab_runs.tiles import make_tiling
 
@@ -60,6 +61,9 @@ def parse_args() -> argparse.Namespace:
                              'over --max-pixels')
     parser.add_argument('--overlap', type=int, metavar='PIXELS',
                         help='how much tiles overlap: more than the largest object (default: a quarter of a tile)')
+    parser.add_argument('--tile-scale', type=tile_scale, default='train', metavar='SCALE',
+                        help='show tiles, and images that are not larger, at the scale of training (train), as the '
+                        'config shows images of their size (config), or at a factor (default: %(default)s)')
     parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
     args = parser.parse_args()
     if args.config is None:
@@ -69,6 +73,11 @@ def parse_args() -> argparse.Namespace:
     elif args.checkpoint is None:
         parser.error(f'config {args.config} has no checkpoint: pass both, or none of them.')
     return args
+
+
+def tile_scale(text: str) -> TileScale:
+    """Returns 'train', 'config' or a factor."""
+    return text if text in ('train', 'config') else float(text)  # type: ignore[return-value]
 
 
 def score(text: str) -> tuple[str, float]:
@@ -158,7 +167,7 @@ def main() -> None:
     check_number('--max-pixels', args.max_pixels, 1)
     check_score_thr(dict(args.score_thr or ()))
     check_path('--out-dir', args.out_dir)
-    tiling = make_tiling(args.tile, args.overlap)
+    tiling = make_tiling(args.tile, args.overlap, args.tile_scale)
     source, folder = Path(args.image), Path(args.out_dir)
     is_camera = args.image.isdecimal() and not source.exists()
     images = images_of(int(args.image) if is_camera else args.image, args.urls)

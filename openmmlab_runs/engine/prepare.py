@@ -18,7 +18,7 @@ from .run_config import of_run
 ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_loss='openmmlab_runs.NonFiniteLossHook',
                    portable_log='openmmlab_runs.PortableLogHook', full_disk='openmmlab_runs.FullDiskHook',
                    same_start='openmmlab_runs.SameStartHook', save_on_signal='openmmlab_runs.SaveOnSignalHook',
-                   report='openmmlab_runs.ReportHook')
+                   report='openmmlab_runs.ReportHook', scale='openmmlab_runs.ScaleHook')
 
 
 def prepare(cfg: Config) -> Config:

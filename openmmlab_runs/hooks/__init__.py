@@ -8,9 +8,10 @@ from .exact_resume import ExactResumeHook, SameStartHook
 from .non_finite_loss import NonFiniteLossHook
 from .report import ReportHook
 from .run_log import FullDiskHook, PortableLogHook
+from .scale import ScaleHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
 HOOKS.register_module('NoHook', module=Hook)
 
 __all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PortableLogHook',
-           'ReportHook', 'SameStartHook', 'SaveOnSignalHook']
+           'ReportHook', 'SameStartHook', 'SaveOnSignalHook', 'ScaleHook']

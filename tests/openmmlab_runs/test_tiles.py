@@ -149,7 +149,7 @@ def test_a_mask_is_moved(place: tuple[int, int]) -> None:
 
 
 def test_tilings_that_cannot_be_are_one_sentence() -> None:
-    assert make_tiling(None) is None and make_tiling(100) == (100, 25) and make_tiling(100, 0) == (100, 0)
+    assert make_tiling(None) is None and make_tiling(100) == Tiling(100, 25) and make_tiling(100, 0) == Tiling(100, 0)
     assert refusal(make_tiling, None, 8) == 'overlap is 8, but there are no tiles: give the side of a tile, too.'
     assert refusal(make_tiling, 64, 64) == 'overlap is 64, but must be a whole number from 0 to 63: correct it.'
 
