@@ -29,20 +29,18 @@ def process_group(cfg: Config) -> Iterator[None]:
     """
     global _own_group
     is_callers = is_distributed() and dist.group.WORLD is not _own_group
-    if is_callers or cfg.launcher != 'none':
-        # Models, runners and hooks refer to each other, and to the group, so it lives on when it is destroyed. A thread
-        # of gloo that is still there when the interpreter ends can abort the process
-        # (https://github.com/pytorch/pytorch/issues/190489).
-        atexit.unregister(gc.collect)
-        atexit.register(gc.collect)
     if is_callers:
         if cfg.launcher == 'none':
             cfg.launcher = 'pytorch'
         # Launchers set LOCAL_RANK; mmengine chooses the GPU of this process by it.
         os.environ.setdefault('LOCAL_RANK', str(torch.cuda.current_device() if torch.cuda.is_available() else 0))
-        yield
-        return
-    if cfg.launcher == 'none':
+    if cfg.launcher != 'none':
+        # Models, runners and hooks refer to each other, and to the group, so it lives on when it is destroyed. A thread
+        # of gloo that is still there when the interpreter ends can abort the process
+        # (https://github.com/pytorch/pytorch/issues/190489).
+        atexit.unregister(gc.collect)
+        atexit.register(gc.collect)
+    if is_callers or cfg.launcher == 'none':
         yield
         return
     if not is_distributed():

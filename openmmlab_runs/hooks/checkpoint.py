@@ -39,18 +39,6 @@ class WholeFileBackend(LocalBackend):
         write_bytes(path, obj)
 
 
-class _Keeping:
-    """A backend that only notes in `outdated` what it should remove."""
-
-    def __init__(self, backend: BaseStorageBackend) -> None:
-        self.backend = backend
-        self.outdated: list[str] = []
-        self.remove = self.rmtree = self.outdated.append
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.backend, name)
-
-
 def _remove(backend: BaseStorageBackend, path: str) -> None:
     if backend.isfile(path):
         backend.remove(path)
@@ -141,16 +129,19 @@ class DurableCheckpointHook(CheckpointHook):
         if not self.save_best:
             super().after_val_epoch(runner, metrics)
             return
-        before, last = best_checkpoints(runner), self.last_ckpt
+        before, last, backend = best_checkpoints(runner), self.last_ckpt, self.file_backend
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
-        backend, self.file_backend = self.file_backend, _Keeping(self.file_backend)  # mmengine would remove already
-        super().after_val_epoch(runner, metrics)
-        outdated, self.file_backend = self.file_backend.outdated, backend
+        backend.remove = backend.rmtree = lambda path: None  # mmengine would remove before it saves
+        try:
+            super().after_val_epoch(runner, metrics)
+        finally:
+            del backend.remove, backend.rmtree
         self.last_ckpt, best = last, best_checkpoints(runner)
-        for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
-            if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied
-                _remove(self.file_backend, path)
+        for path in {*before.values()} - {*best.values()}:  # all checkpoints may have the same name
+            # Not that of the work dir from which this one was copied.
+            if is_main_process() and Path(path).parent == Path(self.out_dir):
+                _remove(backend, path)
         step = runner.epoch if self.by_epoch else runner.iter
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
         if last and (best != before or path == last):
