@@ -16,7 +16,7 @@ from filelock import FileLock  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
-from openmmlab_runs.errors import UserError, first_line, show
+from openmmlab_runs.errors import UserError, explain, show
 from openmmlab_runs.files import remove_leftovers, whole_file
 from openmmlab_runs.waiting import within
 
@@ -66,7 +66,7 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
             try:
                 local = stack.enter_context(get_local_path(address))
             except Exception as error:  # of mmengine's many file backends
-                raise UserError(f'checkpoint {address} cannot be fetched ({_short(error)}): check the address; '
+                raise UserError(f'checkpoint {address} cannot be fetched ({explain(error)}): check the address; '
                                 'supported are paths, http://, https://, hf:// and the schemes of '
                                 'mmengine.fileio.') from error
             yield local
@@ -129,7 +129,7 @@ def _cached(address: str, places: Sequence[str], terms: str | None) -> Path:
         except UserError:  # of a package that is not installed
             raise
         except Exception as error:  # of many types
-            failures.append(f'{place}: {_short(error)}')
+            failures.append(f'{place}: {explain(error)}')
             print_log(failures[-1], 'current', logging.WARNING)
     if not file:
         url = next((place for place in places if not on_hub(place)), None)
@@ -186,7 +186,3 @@ def sha256(path: Path) -> str:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
-
-
-def _short(error: BaseException) -> str:
-    return f'{type(error).__name__}: {first_line(error)}'

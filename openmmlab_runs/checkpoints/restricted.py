@@ -5,6 +5,7 @@ place of each, and is then left out.
 """
 import pickle
 import pickletools
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 
@@ -60,10 +61,9 @@ def _torch_load(path: Path, map_location: str) -> tuple[object, bool]:
         known = torch.serialization.get_safe_globals()
         torch.serialization.clear_safe_globals()  # what the process lets in otherwise could run code of numpy
         try:
-            try:
+            names: list[str] = []
+            with suppress(ValueError):  # it is damaged: torch.load says so
                 names = _foreign_names(path)
-            except ValueError:  # it is damaged: torch.load says so
-                names = []
             if len(names) > NAMES:
                 raise pickle.UnpicklingError(f'it names {len(names)} classes and functions')
             torch.serialization.add_safe_globals([(LeftOut, name) for name in names])

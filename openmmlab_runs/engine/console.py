@@ -166,18 +166,14 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
         with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
             yield []
         return
-
-    def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
-                    file: TextIO | None = None, line: str | None = None) -> None:
-        print_log(f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
-
     handler = ReaderHandler()
     handler.attach(MMLogger.get_current_instance())
     handler.setLevel(logging.INFO)  # until the runner has its own logger: this one may be of an earlier, quieter run
     progress = ProgressHook(handler)
     try:
         with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
-            warnings.showwarning = log_warning
+            warnings.showwarning = lambda message, category, filename, lineno, *rest: print_log(
+                f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
             yield [progress]
     finally:
         if progress.line.live.is_started:

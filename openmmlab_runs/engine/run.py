@@ -20,6 +20,7 @@ from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, sh
 from openmmlab_runs.checkpoints.reading import check_tensors, read_checkpoint, readable
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
+from openmmlab_runs.data.findings import some
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.files import DISK_FULL, held, write_text
 from openmmlab_runs.processes import handlers_restored
@@ -36,9 +37,6 @@ from .resuming import INSTEAD, how_to_continue, prepare_to_resume
 from .run_config import secrets_of
 from .views import MergeViewsHook
 from .workers import lost_workers
-
-# Number of secrets that are named.
-MAX_NAMED = 4
 
 
 @in_scope()  # mmengine has one logger and one scope for all threads
@@ -162,9 +160,9 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     for hook in hooks:
         runner.register_hook(hook)
     if names := secrets_of(cfg):
-        show(f'The copies of the config in {cfg.work_dir} have no secrets ({", ".join(names[:MAX_NAMED])}'
-             f'{", ..." * (len(names) > MAX_NAMED)}): to use a copy, set the variables of the store, such as '
-             'AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name them with --cfg-options.')
+        show(f'The copies of the config in {cfg.work_dir} have no secrets ({some(names)}): to use a copy, set the '
+             'variables of the store, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name them with '
+             '--cfg-options.')
     return runner
 
 

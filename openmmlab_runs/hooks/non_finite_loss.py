@@ -2,10 +2,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
-from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size, is_main_process
+from mmengine.dist import all_gather_object, all_reduce, barrier, get_rank, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.runner import Runner
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from openmmlab_runs.checkpoints.comparing import inner
 from openmmlab_runs.checkpoints.reading import not_finite
+from openmmlab_runs.data.findings import some
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
@@ -22,12 +23,6 @@ from .checkpoint import BAD_ITERATIONS, saves_after_iteration
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
-
-
-class Report(NamedTuple):
-    """Findings of a process in an iteration: its losses that are not finite, and the image paths of its batch."""
-    losses: dict[str, float]
-    images: tuple[str, ...]
 
 
 @HOOKS.register_module()
@@ -90,7 +85,7 @@ class NonFiniteLossHook(Hook):
         all_reduce(is_bad, 'max')
         if is_bad:
             self._count(runner, self.streak + 1)
-            self._judge(runner, all_gather_object(Report(losses, image_paths(data_batch))), dropped)
+            self._judge(runner, losses, image_paths(data_batch), dropped)
         self.explained = self.explained or bool(is_bad)
         if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been an update
             if not self.dropped and not self.explained:
@@ -110,11 +105,20 @@ class NonFiniteLossHook(Hook):
         self.streak = streak
         runner.message_hub.update_info(BAD_ITERATIONS, streak)
 
-    def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
-        what = f'in iteration {runner.iter + 1} {describe_losses(reports)}'
-        short = what + _and_images(reports, MAX_IMAGES)
+    def _judge(self, runner: Runner, losses: Mapping[str, float], images: Sequence[str], dropped: bool) -> None:
+        """Warns of the bad losses of each process, such as 'loss_mask is nan', or of the bad gradient, with the images
+        of these processes, of all if only the shared gradient is bad. Stops training if need be.
+        """
+        clause = ' and '.join(f'{name} is {value}' for name, value in losses.items())
+        rank = f' on rank {get_rank()}' if clause and get_world_size() > 1 else ''
+        everyone: list[tuple[str, Sequence[str]]] = all_gather_object((clause + rank, images))
+        bad = [one for one in everyone if one[0]]
+        found = ', '.join(clause for clause, _ in bad) or 'losses are finite but the gradient is not'
+        paths = [path for _, images in bad or everyone for path in images]
+        what = f'in iteration {runner.iter + 1} {found}'
+        short = what + _of_images(paths, MAX_IMAGES)
         runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
-                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
+                              f'{_of_images(paths, len(paths))}{", and the update is not applied" if dropped else ""}.')
         self._check_model(runner, f'{short}, so that ')
         if self.streak >= self.patience:
             _stop(runner, f'{short}, the last of {self.streak} such iterations in a row')
@@ -160,19 +164,8 @@ def image_paths(data_batch: Any) -> tuple[str, ...]:
     return tuple(sample.img_path for sample in samples if hasattr(sample, 'img_path'))
 
 
-def describe_losses(reports: Sequence[Report]) -> str:
-    """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or with the bad gradient."""
-    clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
-               + (f' on rank {rank}' if get_world_size() > 1 else '')
-               for rank, report in enumerate(reports) if report.losses]
-    return ', '.join(clauses) or 'losses are finite but the gradient is not'
-
-
-def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
-    """Returns a clause with the images of bad processes; of all processes if only the shared gradient is bad."""
-    bad = [report for report in reports if report.losses] or reports
-    paths = [path for report in bad for path in report.images]
+def _of_images(paths: Sequence[str], limit: int) -> str:
     if not paths:
         return ' (of images without img_path)'
-    more = '' if limit is None or len(paths) <= limit else f' and {len(paths) - limit} more, which the log names'
-    return f' ({"images" if len(paths) > 1 else "image"} {", ".join(paths[:limit])}{more})'
+    more = ', which the log names' if len(paths) > limit else ''
+    return f' ({"images" if len(paths) > 1 else "image"} {some(paths, limit)}{more})'

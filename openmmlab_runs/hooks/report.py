@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cycler import cycler
-from matplotlib.colors import TABLEAU_COLORS
 from matplotlib.figure import Figure
 from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
@@ -38,8 +36,8 @@ MAX_COLUMNS, MAX_CLASSES = 5, 10
 # The key of the message hub for the metrics by iteration.
 VALIDATIONS = 'validations'
 Metrics = dict[str, float]
-# Metrics in one figure have these colours, first with continuous lines, then with dashed ones.
-COLORS = [*TABLEAU_COLORS.values()][:6]
+# So many metrics have lines of another colour each, then as many dashed ones.
+MAX_COLOURS = 6
 
 
 @HOOKS.register_module()
@@ -229,10 +227,10 @@ def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -
         left.plot(steps[window - 1:], np.convolve(losses, np.full(window, 1 / window), 'valid'), color='C0')
     left.set(title='loss', xlabel='iteration')
     for axes in right:
-        axes.set_prop_cycle(cycler(linestyle=['-', '--', ':']) * cycler(color=COLORS))
-        for name in names:
-            axes.plot(known.keys(), [metrics.get(name, math.nan) for metrics in known.values()], marker='.',
-                      label=label(name))
+        for index, name in enumerate(names):
+            values = [metrics.get(name, math.nan) for metrics in known.values()]
+            axes.plot(known.keys(), values, '.' + ('-', '--', ':')[index // MAX_COLOURS % 3], label=label(name),
+                      color=f'C{index % MAX_COLOURS}')
         axes.set(title='validation', xlabel='iteration')
         axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
     write_figure(Path(runner.work_dir, 'curve.png'), figure)
