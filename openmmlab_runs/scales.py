@@ -1,4 +1,5 @@
 """At which scale images are shown, in training and in predictions: pixels that a model gets, by those of the image."""
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -10,6 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
 from .bands import read_header
+from .config_walk import walk
 from .data.datasets import build_unread, listed, unwrap
 from .errors import show
 from .files import IMAGE_SUFFIXES
@@ -44,6 +46,11 @@ def scale_of(sample: Any, default: float | None = None) -> float | None:
     return default if factor is None else float(np.exp(np.log(np.ravel(factor)[:2]).mean()))
 
 
+def mixes(config: Any) -> bool:
+    """Returns whether one image has several scales, or one that is not told, after a transform of a config."""
+    return any(re.search('Mosaic|Mix|Affine', str(part.get('type'))) for _, part in walk(config))
+
+
 def _mean(pair: Sequence[float]) -> float:
     return float(np.sqrt(pair[0] * pair[1]))
 
@@ -55,16 +62,28 @@ def summarized(seen: Sequence[tuple[int, int, float | None]]) -> dict[str, Any]:
                 scales=np.quantile(scales, (0.01, 0.99)).tolist() if scales else None)
 
 
+def shown(size: Sequence[int], resizes: Sequence[Any]) -> tuple[float, float]:
+    """Returns the scale of width and height at which transforms show an image of a height and width."""
+    found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
+    for one in resizes:
+        found = one(found)
+    width, height = found['scale_factor']
+    return float(width), float(height)
+
+
 def _measured(cfg: Config) -> dict[str, Any] | None:
-    """Returns the middle size of a config's images of training, if they are at hand."""
-    sizes: list[tuple[int, int, None]] = []
+    """Returns the middle size of a config's images of training, if they are at hand, and their scales."""
+    seen: list[tuple[int, int, float | None]] = []
     for _, one in unwrap((cfg.get('train_dataloader') or {}).get('dataset') or {}, ''):
         with suppress(Exception):  # datasets and files can raise any error, and this is for a note
             dataset: Any = build_unread(one)
             folder = dataset.data_prefix.get('img') or dataset.data_prefix['img_path']
             names = [] if '://' in folder else listed(dataset, folder, IMAGE_SUFFIXES)
-            sizes += [(*read_header(Path(folder, name))[:2], None) for name in names[::len(names) // MEASURED + 1]]
-    return summarized(sizes) if sizes else None
+            steps = one.get('pipeline') or ()
+            resizes = [TRANSFORMS.build(step) for step in steps if 'Resize' in step['type']]
+            for size in [read_header(Path(folder, name))[:2] for name in names[::len(names) // MEASURED + 1]]:
+                seen.append((*size, None if mixes(steps) else _mean(shown(size, resizes))))
+    return summarized(seen) if seen else None
 
 
 class Scales:
@@ -139,7 +158,4 @@ class Scales:
 
     def shown(self, size: Sequence[int]) -> tuple[float, float]:
         """Returns the scale of the width and of the height at which the config shows an image of a height and width."""
-        if self.at is None:
-            return 1., 1.
-        width, height = self.transforms[self.at](dict(img=np.zeros(size, np.uint8), img_shape=size))['scale_factor']
-        return float(width), float(height)
+        return shown(size, [] if self.at is None else [self.transforms[self.at]])

@@ -1,5 +1,4 @@
 """A hook that writes to checkpoints at which scale training shows images, and tells if a test is far from it."""
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,14 +6,12 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 
-from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.errors import show
 from openmmlab_runs.registry import HOOKS
-from openmmlab_runs.scales import KEY, Scales, scale_of, summarized
+from openmmlab_runs.scales import KEY, Scales, mixes, scale_of, summarized
 
 MOST = 500  # images of training
-MIXING = re.compile('Mosaic|Mix|Affine')  # transforms after which one image has several scales, or one not told
 
 
 @HOOKS.register_module()
@@ -29,7 +26,7 @@ class ScaleHook(Hook):
         self.shown: list[float] = []
 
     def before_train(self, runner: Runner) -> None:
-        self.mixes = any(MIXING.search(str(part.get('type'))) for _, part in walk(runner.cfg.train_dataloader))
+        self.mixes = mixes(runner.cfg.train_dataloader)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         seen = runner.message_hub.runtime_info.get(KEY, [])

@@ -62,18 +62,28 @@ def test_tiles_are_shown_as_in_training_and_what_is_far_from_it_is_told_once(
             assert text.startswith(words)
 
 
-def test_images_of_training_that_are_at_hand_tell_its_scale(tmp_path: Path, log: list[tuple[str, str]]) -> None:
-    for index in range(3):
+@pytest.mark.parametrize('step, expected', [
+    (dict(type='Resize', scale=(100, 100), keep_ratio=True), '0.5'), (dict(type='Resize', scale_factor=0.25), '0.25'),
+    (dict(type='RandomChoiceResize', scales=[(50, 50), (100, 100)], keep_ratio=True), '0.25 to 0.5'),
+    (dict(type='RandomFlip', prob=0.5), '1')])
+def test_images_and_pipeline_of_training_that_are_at_hand_tell_its_scale(step: dict, expected: str, tmp_path: Path,
+                                                                         log: list[tuple[str, str]]) -> None:
+    for index in range(30):
         Image.new('RGB', (200, 100)).save(tmp_path / f'{index}.png')
-    cfg = dict(train_dataloader=dict(dataset=dict(type='mmdet.CocoDataset', data_prefix=dict(img=str(tmp_path)))))
-    assert run(dict(scale=(100, 100)), {}, 'train', (64, 64), cfg)[0] == (32, 32)
-    assert 'as images of 200 x 100 pixels in training' in infos(log)[0]
+    cfg = dict(train_dataloader=dict(dataset=dict(
+        type='mmdet.CocoDataset', data_prefix=dict(img=str(tmp_path)), pipeline=[step])))
+    run(dict(scale=(2000, 2000)), {}, None, (100, 200), cfg)  # a test at another scale
+    assert infos(log) == ['note: images are shown at 10 times their size, but in training images of 200 x 100 pixels '
+                          f'at {expected}: predict in tiles, which are shown as in training, such as --tile 200.']
+    own = float(expected.rpartition(' ')[2])
+    assert run(dict(scale=(2000, 2000)), {}, 'train', (64, 64), cfg)[0] == (64 * own, 64 * own)
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_a_checkpoint_tells_the_images_of_its_training(scope: str, trained: Models) -> None:
+def test_a_checkpoint_tells_the_images_of_its_training(scope: str, trained: Models, toy_shapes: Path) -> None:
     meta = read_checkpoint(trained[scope].checkpoint)['meta'][KEY]
-    assert meta['size'] == [120, 160] or min(meta['size']) > 0
+    sizes = np.array([Image.open(path).size[::-1] for path in (toy_shapes / 'images/training').iterdir()])
+    assert (sizes.min(axis=0) <= meta['size']).all() and (meta['size'] <= sizes.max(axis=0)).all()
     assert 0 < meta['scales'][0] <= meta['scales'][1]
 
 
