@@ -96,13 +96,9 @@ def decode_bands(content: bytes, name: str | Path) -> np.ndarray:
 def read_view(path: str | Path) -> np.ndarray:
     """Reads a picture of an image to paint on, `(H, W, 3)`, RGB, uint8; see `to_view`."""
     with explained(path):
-        return decode_view(get(path), path)
-
-
-def decode_view(content: bytes, name: str | Path) -> np.ndarray:
-    with explained(name):
-        is_plain = header_of(BytesIO(content), name).pixels.is_plain
-    return decode(BytesIO(content), name) if is_plain else to_view(decode_bands(content, name))
+        content = get(path)
+        is_plain = header_of(BytesIO(content), path).pixels.is_plain
+    return decode(BytesIO(content), path) if is_plain else to_view(decode_bands(content, path))
 
 
 def to_view(pixels: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
 from mmengine.fileio import BaseStorageBackend, FileClient, HTTPBackend, register_backend
@@ -196,13 +196,9 @@ def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:
     return _open_zip(os.path.abspath(archive)), posixpath.normpath(f'/{inside}').strip('/')
 
 
-class _Opened(NamedTuple):
-    identity: tuple[int, ...]  # facts of a file that stay as long as it is not replaced or changed
-    process: int
-    files: Any
-
-
-_OPENED: dict[str, _Opened] = {}  # archives, by their paths
+# Archives, by their paths: facts of a file that stay as long as it is not replaced or changed, the process that opened
+# it, and its file system.
+_OPENED: dict[str, tuple[tuple[int, ...], int, Any]] = {}
 
 
 def _open_zip(path: str) -> Any:
@@ -212,10 +208,11 @@ def _open_zip(path: str) -> Any:
         raise UserError(f'{path} {fault}: put the archive there.')
     found = os.stat(path)
     identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-    opened = _OPENED.get(path)
-    if opened and opened.identity != identity:
+    known, process, files = _OPENED.get(path, (identity, 0, None))
+    if known != identity:
         raise UserError(f'{path} was replaced or changed while it is in use: leave archives as they are during a run, '
                         'and start again.')
-    if not opened or opened.process != os.getpid():
-        opened = _OPENED[path] = _Opened(identity, os.getpid(), fsspec.filesystem(ZIP, fo=path))
-    return opened.files
+    if process != os.getpid():
+        files = fsspec.filesystem(ZIP, fo=path)
+        _OPENED[path] = identity, os.getpid(), files
+    return files

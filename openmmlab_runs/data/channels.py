@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ class Moments(NamedTuple):
     @property
     def mean(self) -> list[float]:
         """The mean of each channel; 0 for one without values."""
-        return [_rounded(value) for value in self._mean]
+        return _rounded(self._mean)
 
     @property
     def std(self) -> list[float]:
@@ -39,7 +38,7 @@ class Moments(NamedTuple):
         variance = self.squares / np.maximum(self.counts, 1) - self._mean**2
         # What is left of a difference of equal numbers, by rounding, is no deviation.
         is_flat = variance <= 1e-12 * self._mean**2
-        return [_rounded(value) for value in np.where(is_flat, 1, np.sqrt(np.maximum(variance, 0)))]
+        return _rounded(np.where(is_flat, 1, np.sqrt(np.maximum(variance, 0))))
 
     @property
     def empty(self) -> float:
@@ -101,7 +100,7 @@ def measure_bands(data: Data) -> Bands | None:
     paths = [split.images / image['file_name'] for image in split.coco['images']]
     chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
     with ThreadPoolExecutor() as threads:
-        found = joined(threads.map(_measure, chosen))
+        found = joined(threads.map(lambda path: moments_of(read_bands(path)), chosen))
     types = sorted({one.dtype for one in data.pixels})
     notes = [f'Images are loaded whole, with {channels[0]} channels of {" and ".join(types)} in the order of the files.'
              f' Their mean and standard deviation are those of {len(chosen)} images for training.']
@@ -118,9 +117,5 @@ def is_readable(data: Data) -> bool:
     return all(one.is_plain or (one.dtype == 'uint16' and one.channels in READ_AS_8_BITS) for one in data.pixels)
 
 
-def _measure(path: Path) -> Moments:
-    return moments_of(read_bands(path))
-
-
-def _rounded(value: float) -> float:
-    return float(f'{value:.6g}')
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f'{value:.6g}') for value in values]

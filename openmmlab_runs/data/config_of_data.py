@@ -9,6 +9,7 @@ from openmmlab_runs.errors import UserError
 
 from .channels import Bands
 from .converted import is_written, written_file
+from .folder import inside
 from .image_sizes import Fit
 from .splits import Data
 
@@ -150,23 +151,19 @@ def _augmentation(task: str, has_crops: bool, has_bands: bool) -> str:
     return f"    dict({first}),\n    dict(type='RandomFlip', prob=0.5),"
 
 
-def _inside(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-
-
 def _ann_file(split: str, data: Data, annotations: Path) -> str:
     part = data.splits[split]
     if is_written(part):
         return str(written_file(annotations, split, data.is_semantic).resolve())
-    return '' if data.is_semantic or part.labels is None else _inside(part.labels, data.root)
+    return '' if data.is_semantic or part.labels is None else inside(part.labels, data.root)
 
 
 def _dataset(split: str, data: Data, annotations: Path, task: str, drop_empty: bool = False) -> str:
     part, is_train = data.splits[split], split == 'train'
-    folder = _inside(part.images, data.root)
+    folder = inside(part.images, data.root)
     prefix: dict[str, str]
     if task == 'semantic':
-        labels = str((annotations / split).resolve()) if part.labels is None else _inside(part.labels, data.root)
+        labels = str((annotations / split).resolve()) if part.labels is None else inside(part.labels, data.root)
         kind, prefix = 'BaseSegDataset', dict(img_path=folder, seg_map_path=labels)
         image, label_map = map(to_source, data.suffixes)
         more = f'\n        img_suffix={image},\n        seg_map_suffix={label_map},'

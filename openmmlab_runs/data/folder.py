@@ -75,8 +75,7 @@ class Folder:
         return [path for path in self.files if path.suffix.lower() in suffixes]
 
     def name(self, path: Path) -> str:
-        """Returns a path relative to the folder if it is below, as configs have it."""
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+        return inside(path, self.root)
 
     def _parts(self, path: Path) -> tuple[str, ...]:
         root = next((root for root in self._roots if path.is_relative_to(root)), path.parent)
@@ -153,6 +152,11 @@ def _grouped(paths: Iterable[Path], key: Callable[[Path], Key]) -> dict[Key, lis
     for path in paths:
         found[key(path)].append(path)
     return found
+
+
+def inside(path: Path, root: Path) -> str:
+    """Returns a path relative to a folder if it is below, as configs have it."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def is_hidden(name: str) -> bool:

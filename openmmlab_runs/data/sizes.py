@@ -6,6 +6,7 @@ from contextlib import suppress
 from PIL import Image
 
 from openmmlab_runs.bands import read_header
+from openmmlab_runs.images import check_regular
 
 from .datasets import SampleFiles
 from .findings import NO_IMAGE, Finding, Kind
@@ -39,6 +40,7 @@ def _check(sample: SampleFiles) -> list[Finding]:
     label_map = None
     with suppress(*NO_IMAGE):
         if sample.label_map:
+            check_regular(sample.label_map)
             with Image.open(sample.label_map) as image:
                 label_map = image.size[::-1]
         header = read_header(sample.image)

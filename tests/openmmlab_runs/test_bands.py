@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from openmmlab_runs.bands import Header, Pixels, decode_bands, decode_view, header_of, read_bands, read_view, to_view
+from openmmlab_runs.bands import Header, Pixels, decode_bands, header_of, read_bands, read_view, to_view
 from openmmlab_runs.images import EXIF_ORIENTATION, read_image
 from tests.conftest import refusal
 
@@ -129,7 +129,8 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / 'cut.tif').write_bytes(whole[:-50])
     assert f'image {tmp_path}/cut.tif cannot be read: it is damaged' in refusal(read_bands, tmp_path / 'cut.tif')
     assert 'a.tif has the axes' in refusal(decode_bands, tiff(np.zeros((2, 3, 4, 5), np.uint16)), 'a.tif')
-    assert 'a.tif cannot be read: it is damaged or not an image' in refusal(decode_view, b'no image', 'a.tif')
+    (tmp_path / 'a.tif').write_bytes(b'no image')
+    assert 'a.tif cannot be read: it is damaged or not an image' in refusal(read_view, tmp_path / 'a.tif')
     # Tag 259, the compression, which is a short number: from 1, none, to 5, LZW.
     lzw = whole.replace(bytes([3, 1, 3, 0, 1, 0, 0, 0, 1, 0]), bytes([3, 1, 3, 0, 1, 0, 0, 0, 5, 0]))
     monkeypatch.setitem(sys.modules, 'imagecodecs', None)
