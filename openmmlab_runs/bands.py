@@ -47,18 +47,18 @@ def header_of(file: BinaryIO, name: str | Path) -> Header:
     """Reads the size and type of an image, but no pixel; a UserError if it is none."""
     with explained(name):
         if image := _plain(file, name):
-            height, width = size_as_loaded(image)
-            return Header(height, width, Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True),
-                          orientation(image))
-        if _is_tiff(file):
+            pixels = Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True)
+        elif _is_tiff(file):
             shape, axis, dtype = _layout(series := _series(file, name), name)
             channels = 1 if axis is None else shape[axis]
             height, width = (size for index, size in enumerate(shape) if index != axis)
             is_plain = dtype == np.uint8 and channels in (1, 3) and len(series.pages) == 1
             return Header(height, width, Pixels(channels, dtype.name, is_plain))
-        with Image.open(file) as image:
-            height, width = size_as_loaded(image)
-            return Header(height, width, Pixels(len(image.getbands()), 'uint16', False), orientation(image))
+        else:
+            image = Image.open(file)
+            pixels = Pixels(len(image.getbands()), 'uint16', False)
+        height, width = size_as_loaded(image)
+        return Header(height, width, pixels, orientation(image))
 
 
 def read_header(path: str | Path) -> Header:

@@ -80,14 +80,13 @@ class FsspecBackend(BaseStorageBackend):
 
     def get(self, filepath: str | Path) -> bytes:
         def read(files: Any, path: str) -> bytes:
-            found = files.info(path)
-            if found['size'] > max(LARGE, RATIO * found.get('compress_size', found['size'])):
+            found = files.info(path) if _scheme(filepath) == ZIP else {}
+            if found.get('size', 0) > max(LARGE, RATIO * found.get('compress_size', 0)):
                 raise UserError(f'{filepath} has {found["compress_size"]} bytes that become {found["size"]}, which no '
                                 'data does: leave it out.')
             return files.cat_file(path)
 
-        return self._try(filepath, read if _scheme(filepath) == ZIP else lambda files, path: files.cat_file(path),
-                         size=None)
+        return self._try(filepath, read, size=None)
 
     def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
         return self.get(filepath).decode(encoding)

@@ -84,10 +84,9 @@ def measure_bands(data: Data) -> Bands | None:
     Raises:
         UserError: If channels differ, and mmcv cannot read the images, or there are more than OpenCV takes.
     """
-    special = [one for one in data.pixels if not one.is_plain]
-    channels = sorted({one.channels for one in data.pixels})
-    if not special:
+    if all(one.is_plain for one in data.pixels):
         return None
+    channels = sorted({one.channels for one in data.pixels})
     if len(channels) > 1:
         if is_readable(data):
             return None

@@ -3,7 +3,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,18 +40,16 @@ class _Repairs:
     """Counts what is repaired: the first sentence of each kind, and how many there are."""
 
     def __init__(self) -> None:
-        self.first: dict[tuple[str, ...], str] = {}
-        self.numbers = Counter[tuple[str, ...]]()
+        self.found: dict[tuple[str, ...], tuple[str, int]] = {}
         # For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
         self.ids: dict[tuple[str, str], dict[int, str]] = {}
 
     def add(self, kind: tuple[str, ...], sentence: str) -> None:
-        self.first.setdefault(kind, sentence)
-        self.numbers[kind] += 1
+        first, number = self.found.get(kind, (sentence, 0))
+        self.found[kind] = first, number + 1
 
     def sentences(self) -> list[str]:
-        return [f'{first}{f" (and {self.numbers[kind] - 1} more)" if self.numbers[kind] > 1 else ""}'
-                for kind, first in self.first.items()]
+        return [first + f' (and {number - 1} more)' * (number > 1) for first, number in self.found.values()]
 
 
 def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .coco import FIELDS, MAX_COORDINATE, Entry
-from .findings import Finding, Kind, shown, some
+from .findings import Kind, shown, some
 from .masks import are_polygons, runs_of
 
 # Pixels beyond the border that are not a fault, because files round coordinates.
@@ -18,23 +18,16 @@ CROWDS = 0.5
 Fault = tuple[Kind, str]  # and the rest of a sentence that begins with the file's name
 
 
-def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False,
-               is_evaluated: bool = False) -> Iterator[Finding]:
+def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: bool = False,
+               is_evaluated: bool = False) -> Iterator[Fault]:
     """Finds faults in annotations (see `read_coco`), without reading images.
 
     Args:
         coco: See `read_coco`.
-        file: Name of the annotation file, for the findings.
         classes: The dataset's classes, in the order of the labels. Empty: all categories.
         needs_masks: Whether an annotation without a mask is a fault. Defaults to False.
         is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
     """
-    for kind, detail in _faults(coco, classes, needs_masks, is_evaluated):
-        yield Finding(kind, file, detail)
-
-
-def _faults(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: bool, is_evaluated: bool
-            ) -> Iterator[Fault]:
     annotations, images = coco['annotations'], {image['id']: image for image in coco['images']}
     names = {category['id']: category['name'] for category in coco['categories']}
     known = set(classes or names.values())
@@ -77,7 +70,9 @@ def _faults(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: b
             continue
         image = images[annotation['image_id']]
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
-        fault = _fault_of_box(annotation, image)
+        x, y, width, height = annotation['bbox']
+        fault = TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
+            x, y, x + width, y + height, image)
         if fault and not fault_of_boxes:
             yield Kind.BOX, f'has bbox {annotation["bbox"]} (area {annotation["area"]}) {where}, which is {fault}'
         if names.get(category) not in known:
@@ -135,12 +130,6 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
         return ''
     return (f'has {outside} boxes that extend beyond their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
             'x2, y2), but a box is (x, y, width, height)')
-
-
-def _fault_of_box(annotation: Entry, image: Entry) -> str:
-    x, y, width, height = annotation['bbox']
-    return TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
-        x, y, x + width, y + height, image)
 
 
 def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:

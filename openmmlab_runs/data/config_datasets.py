@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.config import Config
@@ -40,16 +40,16 @@ REMEDIES = {
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """The faults in the annotations of one dataset, and the files that are still to check."""
     splits: list[str]  # whose dataloaders have the dataset: 'train', 'val', 'test', or several of them
     name: str  # the dotted name of the dataset's config
-    dataset: BaseDataset | None  # see `build_unread`; None if it cannot be built
-    heads: dict[str, int]  # those that must have its classes, each with its `num_classes`
-    findings: list[Finding]  # found without decoding files
-    samples: list[SampleFiles]  # the files to check; empty if the annotations cannot be read
-    fatal: set[Kind]  # with which the dataset fails, or reads a wrong class or mask
+    dataset: BaseDataset | None = None  # see `build_unread`; None if it cannot be built
+    heads: dict[str, int] = field(default_factory=dict)  # that must have its classes, each with its `num_classes`
+    findings: list[Finding] = field(default_factory=list)  # found without decoding files
+    samples: list[SampleFiles] = field(default_factory=list)  # to check; empty if the annotations cannot be read
+    fatal: set[Kind] = field(default_factory=FATAL.copy)  # with which it fails, or reads a wrong class or mask
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
@@ -75,19 +75,17 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
 
 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
-    built: BaseDataset | None = None
-    heads: dict[str, int] = {}
-    findings: list[Finding] = []
-    samples: list[SampleFiles] = []
+    plan = Plan(splits, name)
+    findings = plan.findings
     needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
     try:
-        built = build_unread(dataset)
-        classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
-        faults, samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
+        plan.dataset = built = build_unread(dataset)
+        classes, plan.heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
+        faults, plan.samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
         findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
                              f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
-                     for head, number in heads.items() if classes and number != len(classes)]
-        findings += [*faults, *check_presence(built, dataset, samples)]
+                     for head, number in plan.heads.items() if classes and number != len(classes)]
+        findings += [*faults, *check_presence(built, dataset, plan.samples)]
     except UnusableFile as error:
         findings.append(Finding(Kind.DATASET, error.file, error.detail))
     except UserError as error:  # of a store or an archive
@@ -97,12 +95,12 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
         findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
             Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
             f'is not checked ({type(error).__name__}: {first_line(error)})'))
-    findings += _check_batches(cfg, splits, samples)
+    findings += _check_batches(cfg, splits, plan.samples)
     for split in splits:
         findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
-    fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
-             *([Kind.MASK] if needs_masks else ())}
-    return Plan(splits, name, built, heads, findings, samples, fatal)
+    plan.fatal |= {kind for kind, fails in ((Kind.DUPLICATE_ANNOTATION, getattr(plan.dataset, 'ANN_ID_UNIQUE', False)),
+                                            (Kind.MASK, needs_masks)) if fails}
+    return plan
 
 
 def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleFiles]) -> Iterator[Finding]:

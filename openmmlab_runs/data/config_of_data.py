@@ -124,13 +124,10 @@ def hook_options(base: Config, metric: str, early_stop: int | None, ema: bool) -
     for option, kind, is_asked in ('early_stop', 'EarlyStoppingHook', early_stop), ('ema', 'EMAHook', ema):
         if is_asked and any(str(hook.get('type')).rpartition('.')[2] == kind for hook in named):
             raise UserError(f'config {base.filename} has an {kind} already: leave {option} out, or change that one.')
-    hooks = []
-    if early_stop:
-        hooks.append(f"early_stopping=dict(type='EarlyStoppingHook', monitor={metric!r}, patience={early_stop}, "
-                     f"rule='greater',\n                        min_delta={LEAST_GAINS.get(metric, LEAST_GAIN)})")
-    if ema:
-        hooks.append("ema=dict(type='EMAHook', momentum=min(0.5, 20 / max_iters))")
-    return ''.join(f',\n    {hook}' for hook in hooks)
+    stop = (f",\n    early_stopping=dict(type='EarlyStoppingHook', monitor={metric!r}, patience={early_stop}, "
+            f"rule='greater',\n                        min_delta={LEAST_GAINS.get(metric, LEAST_GAIN)})")
+    average = ",\n    ema=dict(type='EMAHook', momentum=min(0.5, 20 / max_iters))"
+    return stop * bool(early_stop) + average * ema
 
 
 def _loader(bands: Bands | None) -> str:

@@ -122,8 +122,9 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
                            'put the whole file there.')
     samples = [SampleFiles(os.path.join(dataset.data_prefix['img'], image['file_name']),
                            size=(image['height'], image['width'])) for image in coco['images']]
-    repairs = [Finding(Kind.REPAIR, file, repair) for repair in coco.repairs]
-    return [*repairs, *check_coco(coco, file, classes_of(dataset), needs_masks, is_evaluated)], samples
+    faults = [*((Kind.REPAIR, repair) for repair in coco.repairs),
+              *check_coco(coco, classes_of(dataset), needs_masks, is_evaluated)]
+    return [Finding(kind, file, detail) for kind, detail in faults], samples
 
 
 def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[SampleFiles]]:
@@ -148,10 +149,11 @@ def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[SampleF
             for path in paths if path not in known], samples
 
 
-def listed(dataset: BaseDataset, folder: str, suffixes: str | tuple[str, ...] | None = None) -> list[str]:
-    """Returns the names of files in all levels of a dataset's folder, sorted; none if it does not exist."""
+def listed(dataset: BaseDataset, folder: str, suffixes: str | tuple[str, ...] | None = None, recursive: bool = True
+           ) -> list[str]:
+    """Returns the names of files in a dataset's folder, by default in all levels, sorted; none if it does not exist."""
     try:
-        return sorted(list_dir_or_file(folder, list_dir=False, suffix=suffixes, recursive=True,
+        return sorted(list_dir_or_file(folder, list_dir=False, suffix=suffixes, recursive=recursive,
                                        backend_args=dataset.backend_args))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []

@@ -26,7 +26,7 @@ from openmmlab_runs.loading import bands_loader
 class Checked:
     findings: list[Finding]
     size: tuple[int, int] | None = None  # height and width of the image; None if it cannot be read
-    pixels: dict[int, int] = field(default_factory=dict)  # of each class in the label map
+    pixels: Counter[int] = field(default_factory=Counter)  # of each class in the label map
     dtype: str = ''  # of an image that `LoadBandsFromFile` loads
     moments: Moments | None = None  # of the values of such an image
     digest: bytes | None = None  # a hash of the image's file; None if it cannot be read
@@ -67,7 +67,7 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
     if isinstance(content, Finding):
         checked.findings.append(content)
     elif bands:
-        _check_bands(content, path, bands, checked)
+        checked.findings += _check_bands(content, path, bands, checked)
     else:
         image = decode_content(content, path, Kind.IMAGE)
         if isinstance(image, Finding):
@@ -80,24 +80,23 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
     return checked
 
 
-def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Checked) -> None:
+def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Checked) -> Iterator[Finding]:
     try:
         image = decode_bands(content, path)
     except UserError as error:
-        checked.findings.append(Finding(Kind.IMAGE, path, str(error).removeprefix(f'image {path} ').rstrip('.')))
+        yield Finding(Kind.IMAGE, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
         return
     checked.size, checked.dtype = image.shape[:2], image.dtype.name
     if image.shape[2] != bands['channels']:
-        checked.findings.append(Finding(
-            Kind.CHANNELS, path, f'has {image.shape[2]} channels, but LoadBandsFromFile of the config has '
-            f'channels={bands["channels"]}'))
+        yield Finding(Kind.CHANNELS, path, f'has {image.shape[2]} channels, but LoadBandsFromFile of the config has '
+                      f'channels={bands["channels"]}')
         return
     checked.moments = moments_of(image)
     if empty := checked.moments.empty:
         kind, advice = (Kind.NO_VALUE, ': set fill=mean of LoadBandsFromFile') if bands.get('fill') is None else (
             Kind.FILLED, '')
-        checked.findings.append(Finding(
-            kind, path, f'has no value (NaN, infinite or nodata) at {100 * empty:.2g} % of its pixels{advice}'))
+        yield Finding(kind, path, f'has no value (NaN, infinite or nodata) at {100 * empty:.2g} % of its pixels'
+                      f'{advice}')
 
 
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked
@@ -117,10 +116,8 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
         checked.findings.append(Finding(
             Kind.LABEL, path, f'has {", ".join(map(str, unknown))}, but there are {labels.num_classes} classes'
             + ' and 0 is ignored' * labels.reduce_zero_label))
-    pixels = Counter[int]()
     for value, count in found.items():
-        pixels[labels.of(value) if labels else value] += count
-    checked.pixels = dict(pixels)
+        checked.pixels[labels.of(value) if labels else value] += count
     return values.shape[0], values.shape[1]
 
 

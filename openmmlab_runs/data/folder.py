@@ -3,10 +3,9 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
 
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import IMAGE_SUFFIXES
@@ -15,8 +14,8 @@ from .findings import some, told
 
 # Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
 LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
-                         'ann', 'anns', 'mask', 'masks', 'gt',
-                         'groundtruth', 'truth', 'segmentation', 'segmentations', 'seg'))
+                         'ann', 'anns', 'mask', 'masks', 'gt', 'groundtruth', 'truth', 'segmentation', 'segmentations',
+                         'seg'))
 IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
                          'pictures', 'frame', 'frames'))
 ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
@@ -24,7 +23,6 @@ ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json',
 ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
                           r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
-Key = TypeVar('Key')
 MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
 
 
@@ -42,9 +40,14 @@ class Folder:
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
         self.files = sorted(self._walk())
         self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
-        self._by_key = _grouped(self.images, lambda path: (self._key(path), path.stem))
-        self._by_stem = _grouped(self.images, lambda path: path.stem)
-        self._by_name = _grouped(self.files, lambda path: path.name)
+        self._by_key: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_name: dict[str, list[Path]] = defaultdict(list)
+        for path in self.images:
+            self._by_key[self._key(path), path.stem].append(path)
+            self._by_stem[path.stem].append(path)
+        for path in self.files:
+            self._by_name[path.name].append(path)
 
     def _walk(self) -> Iterator[Path]:
         seen: set[tuple[int, int]] = set()
@@ -145,13 +148,6 @@ class Folder:
             return None
         same = self._by_name[inside[-1]] if inside else []
         return same[0] if len(same) == 1 else None
-
-
-def _grouped(paths: Iterable[Path], key: Callable[[Path], Key]) -> dict[Key, list[Path]]:
-    found = defaultdict(list)
-    for path in paths:
-        found[key(path)].append(path)
-    return found
 
 
 def inside(path: Path, root: Path) -> str:

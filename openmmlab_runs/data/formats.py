@@ -11,6 +11,7 @@ from openmmlab_runs.errors import UserError
 from .findings import told
 from .folder import IMAGE_WORDS, Folder, folders_of, words_of
 from .objects import Picture, read_headers, to_coco
+from .readers.coco_files import COCO, read_coco_files
 from .readers.cvat import read_cvat
 from .readers.label_maps import LABEL_MAPS, Meaning, is_plain, objects_of, understand
 from .readers.label_studio import read_label_studio
@@ -33,7 +34,18 @@ class Options:
 DEFAULTS = Options()
 
 
-def data_of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
+def data_of(form: str, files: Sequence[Path], folder: Folder, options: Options, named: Path | None) -> Data:
+    """Reads the files of a format; `named` is the one that the user named, if any."""
+    if form == COCO:
+        return read_coco_files(files, folder, named is not None)
+    if form == LABEL_MAPS:
+        return _of_label_maps(files, folder, options)
+    if form == YOLO:
+        return _of_yolo(files, folder, named)
+    return (_of_one_file if form in (CVAT, LABEL_STUDIO) else _of_files)(form, files, folder)
+
+
+def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads one file of Pascal VOC or LabelMe for each image."""
     data = Data(form, folder.root, {})
     samples = _pictures(files, folder, 'XML file' if form == VOC else 'JSON file', data)
@@ -41,7 +53,7 @@ def data_of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
     return _of_samples(data, samples, folder, read_lists(folder, 'Main', [sample.image for sample in samples]))
 
 
-def data_of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
+def _of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads files of CVAT or Label Studio, each for many images."""
     data, samples, splits = Data(form, folder.root, {}), dict[Path, Picture](), dict[str, list[Path]]()
     for path in files:
@@ -55,7 +67,7 @@ def data_of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
     return _of_samples(data, _measured([*samples.values()], data), folder, splits)
 
 
-def data_of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
+def _of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
     """Reads txt files of YOLO; `named` is the file that describes them, if the user named it."""
     data, splits = Data(YOLO, folder.root, {}), dict[str, list[Path]]()
     about = describe_yolo(folder, named)
@@ -104,7 +116,7 @@ def _above(place: Path) -> Path:
     return Path(*parts[:depth])
 
 
-def data_of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> Data:
+def _of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> Data:
     """Reads label maps, of classes or of numbers of objects."""
     data = Data(LABEL_MAPS, folder.root, {})
     samples = _pictures(files, folder, 'label map', data)

@@ -8,21 +8,8 @@ from openmmlab_runs.errors import UserError
 
 from .findings import some, told
 from .folder import LABEL_WORDS, Folder, peek, words_of
-from .formats import (
-    CVAT,
-    DEFAULTS,
-    LABEL_STUDIO,
-    LABELME,
-    VOC,
-    YOLO,
-    Options,
-    data_of_files,
-    data_of_label_maps,
-    data_of_one_file,
-    data_of_yolo,
-    labels_of_yolo,
-)
-from .readers.coco_files import COCO, read_coco_files
+from .formats import CVAT, DEFAULTS, LABEL_STUDIO, LABELME, VOC, YOLO, Options, data_of, labels_of_yolo
+from .readers.coco_files import COCO
 from .readers.foreign import name_foreign
 from .readers.label_maps import LABEL_MAPS, find_label_maps
 from .splits import Data, divide
@@ -110,14 +97,7 @@ def _read(source: Path, options: Options) -> Data:
         raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task '
                         'that only one has.')
     (form, files), = wanted.items()
-    if form == COCO:
-        data = read_coco_files(files, folder, named=is_file)
-    elif form == LABEL_MAPS:
-        data = data_of_label_maps(files, folder, options)
-    elif form == YOLO:
-        data = data_of_yolo(files, folder, source if is_file else None)
-    else:
-        data = (data_of_one_file if form in (CVAT, LABEL_STUDIO) else data_of_files)(form, files, folder)
+    data = data_of(form, files, folder, options, source if is_file else None)
     data.notes += folder.left_out
     return data
 

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from mmengine.dataset import BaseDataset
-from mmengine.fileio import get_file_backend, isfile, list_dir_or_file
+from mmengine.fileio import get_file_backend, isfile
 
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.files import IMAGE_SUFFIXES, what_is
@@ -24,12 +24,7 @@ def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[
     def can_list(folder: str) -> bool:  # some servers cannot
         return hasattr(get_file_backend(folder, backend_args=backend_args), 'list_dir_or_file')
 
-    @cache
-    def names_in(folder: str) -> set[str]:
-        try:
-            return {*list_dir_or_file(folder, list_dir=False, backend_args=backend_args)}
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
+    names_in = cache(lambda folder: {*listed(dataset, folder, recursive=False)})
 
     def fault_of(path: str) -> str:
         folder, name = os.path.split(path)

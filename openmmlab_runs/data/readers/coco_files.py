@@ -1,9 +1,10 @@
 """COCO files of a folder, one a split, and panoptic ones with their PNG files."""
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from openmmlab_runs.data.coco import Coco, read_coco, read_json, to_id
+from openmmlab_runs.data.coco import Coco, Entry, read_coco, read_json, to_id
 from openmmlab_runs.data.findings import told
 from openmmlab_runs.data.folder import Folder, folders_of, peek
 from openmmlab_runs.data.objects import mask, read_headers
@@ -15,10 +16,8 @@ from .label_maps import read_label_map
 COCO = 'COCO annotations'
 BEST_NAME = 'instances'  # beside `person_keypoints_*.json` of the same images
 
-Entry = dict[str, Any]
 
-
-def read_coco_files(files: list[Path], folder: Folder, named: bool = False) -> Data:
+def read_coco_files(files: Sequence[Path], folder: Folder, named: bool) -> Data:
     """Reads COCO files. The name of a file or folder says its split, unless a user has `named` it: then it is training.
 
     A file is used where it lies, if mmdet reads it as it is: all names of images lead to them from one folder, and
