@@ -20,9 +20,9 @@ SECRET = re.compile(
     r'security|session|shared|signing|storage|subscription|user)key(id|s)?)(_|$)')
 # Names in configs of OpenMMLab's libraries that have such a word, and are none.
 ORDINARY = re.compile(
-    r'(algorithm|collate|collect_video|cond_stage|custom|(default_)?meta|first_stage|gt|ignore|image|img|input|label|'
-    r'loss|magnitude|mask|metric|norm|out|output|pred|published|result|rule|sample|scatter|seq|skip_type|split|target|'
-    r'train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
+    r'(algorithm|collate|collect_video|cond_stage|custom|(default_)?meta|first_stage|greater|gt|ignore|image|img|input|'
+    r'label|less|loss|magnitude|mask|metric|norm|out|output|pred|published|result|rule|sample|scatter|seq|skip_type|split|'
+    r'target|train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
     r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
     r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
 # Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
