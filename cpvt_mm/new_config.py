@@ -177,12 +177,12 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     return lines
 
 
-def check_written(out: Path) -> tuple[list[str], bool]:
+def check_written(cfg: Config) -> tuple[list[str], bool]:
     """Checks the data of a written config, by the headers of files; returns sentences, and whether training refuses it.
     """
     first: dict[Kind, str] = {}
     is_fatal = False
-    for plan in plan_checks(load_config(out)):
+    for plan in plan_checks(cfg):
         for one in (*plan.findings, *check_sizes(plan.samples)):
             is_fatal |= one.kind in plan.fatal
             told = f'{"error" if one.is_error else "note"}, {one.kind.value}: {one.file} {one.detail}'

@@ -90,8 +90,8 @@ class Scales:
     """Shows tiles at the scale of training, and tells once if images are shown far from it.
 
     Args:
-        transforms: Those of a pipeline of tests. They get this one as the last.
-        meta: That of the checkpoint.
+        transforms: A pipeline of tests, in place: this object is appended, to see each image as it is shown.
+        meta: The entry `meta` of the checkpoint.
         cfg: The config, whose images of training are measured if the checkpoint does not tell.
     """
 
@@ -121,20 +121,22 @@ class Scales:
             self.tell('unknown', f'The checkpoint does not tell the scale of its training, so tiles are shown at '
                       f'{_mean(self.shown(size)):.3g} times their size, as the config says: --tile-scale changes it.')
         elif isinstance(scale, float | int) or (scale == 'train' and not is_relative):
-            own, at = self.shown(size), slice(1, 1) if self.at is None else slice(self.at, self.at + 1)
-            pair = (float(scale),) * 2 if scale != 'train' else self._as_in_training()
+            at = slice(1, 1) if self.at is None else slice(self.at, self.at + 1)
+            pair = (float(scale),) * 2 if scale != 'train' else self._as_in_training
+            if 'tiles' not in self.told:
+                why = f', as images of {self.trained.size[1]} x {self.trained.size[0]} pixels in training' if (
+                    scale == 'train' and self.trained) else ''
+                self.tell('tiles', f'Tiles are shown at {_mean(pair):.3g} times their size{why}; the config would show '
+                          f'them at {_mean(self.shown(size)):.3g} (--tile-scale config).')
             self.transforms[at] = [TRANSFORMS.build(dict(
                 type='Resize', scale_factor=pair, keep_ratio=pair[0] == pair[1],
                 interpolation=getattr([*before[at], None][0], 'interpolation', 'bilinear')))]
-            why = f', as images of {self.trained.size[1]} x {self.trained.size[0]} pixels in training' if (
-                scale == 'train' and self.trained) else ''
-            self.tell('tiles', f'Tiles are shown at {_mean(pair):.3g} times their size{why}; the config would show '
-                      f'them at {_mean(own):.3g} (--tile-scale config).')
         try:
             yield
         finally:
             self.transforms[:] = before
 
+    @cached_property
     def _as_in_training(self) -> tuple[float, float]:
         """Returns the scale at which the config shows an image of training, but none that training did not show."""
         assert self.trained and self.at is not None

@@ -62,12 +62,13 @@ def main() -> None:
                            random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema)
     say(*lines)
     with doing('Checking what was written ...'):
-        faults, is_fatal = check_written(args.out)
+        cfg = load_config(args.out)
+        faults, is_fatal = check_written(cfg)
     for fault in faults:
         say(fault)
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
     with doing('Painting samples ...'):
-        sheet = draw_sheet(load_config(args.out), 'train') if annotations.is_dir() else None
+        sheet = draw_sheet(cfg, 'train') if annotations.is_dir() else None
     if sheet:
         write_figure(annotations / 'samples.png', sheet)
         say(f'Look at {annotations / "samples.png"}: it shows what was read.')

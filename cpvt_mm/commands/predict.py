@@ -108,7 +108,7 @@ def loses_bits(path: str | Path) -> bool:
 
 
 class Results:
-    """What is made of images, in a folder.
+    """Writes predictions for images into a folder, and keeps which failed.
 
     Args:
         folder: The folder.

@@ -14,6 +14,7 @@ from cpvt_mm.swap.same import is_recognised
 from cpvt_mm.swap.swapping import SAME, take_data
 from cpvt_mm.swap.writing import changes, check_model_of
 from openmmlab_runs.cli import command_parser
+from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
 
@@ -57,7 +58,7 @@ def main() -> None:
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
-        lines += check_written(args.out)[0]
+        lines += check_written(load_config(args.out))[0]
         new = read_config(str(args.out))
     else:
         new = swap(old, args)

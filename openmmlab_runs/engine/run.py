@@ -168,7 +168,7 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
 
 @dataclass
 class Run:
-    """What `failures_as_user_errors` must know of a run: its runner, and the iterations before it was resumed."""
+    """State of a run for `failures_as_user_errors`: its runner, and the iterations before it was resumed."""
     runner: Runner | None = None
     resumed: int | None = None
 

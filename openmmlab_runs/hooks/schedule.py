@@ -1,4 +1,4 @@
-"""What of a checkpoint, beside its weights, does not fit a run that resumes from it, and which learning rate stays."""
+"""Compares optimizers and schedule of a checkpoint with a run that resumes from it, and tells the rate that stays."""
 import copy
 import warnings
 from collections.abc import Mapping, Sequence

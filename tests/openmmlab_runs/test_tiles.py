@@ -63,7 +63,7 @@ def test_each_object_up_to_the_overlap_is_found_once_and_whole() -> None:
 
 
 def found_in(tile: Tile, boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Prediction:
-    """What a tile finds, from boxes in pixels of the image."""
+    """Returns the prediction of a tile, from boxes in pixels of the image."""
     moved = np.float32(boxes).reshape(-1, 4) - np.float32([tile.columns.start, tile.rows.start] * 2)
     return Prediction((64, 64), ('a', 'b'), moved, np.int64(labels or [0] * len(moved)), np.float32(scores))
 

@@ -52,7 +52,7 @@ def test_each_entrance_tells_of_sizes(kind: str, size: tuple[int, int], turn: in
     write_data(tmp_path / 'data', kind, size, turn, annotated)
     found = SIZE[kind] if found == 'size' else found
     new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano')
-    told, is_fatal = check_written(tmp_path / 'my.py')
+    told, is_fatal = check_written(load_config(tmp_path / 'my.py'))
     assert is_fatal == (found is SIZE[kind])
     assert [words in one and found.value in one for one in told] == [True] * bool(found)
     cfg = load_config(tmp_path / 'my.py')
