@@ -39,7 +39,7 @@ _LAZY = {
     **LAZY_MODULES,
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
-    'predict': 'openmmlab_runs.predicting',
+    'predict': 'openmmlab_runs.predict.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
 

@@ -9,10 +9,10 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.grid import Size, grid_size, round_up
 from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
-from cpvt_mm.models.padding import told_about
 from cpvt_mm.registry import HOOKS
+from cpvt_mm.tokens.grid import Size, grid_size, round_up
+from cpvt_mm.tokens.padding import told_about
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 

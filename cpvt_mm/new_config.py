@@ -12,18 +12,18 @@ from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
+from openmmlab_data.channels import is_readable, measure_bands
+from openmmlab_data.config_of_data import METRICS, config_text, hook_options
+from openmmlab_data.converted import write_annotations
+from openmmlab_data.form.splits import Data
+from openmmlab_data.image_sizes import FOR_CPU, LIMITS, describe_data, fit_images, fit_model, is_for_cpu
+from openmmlab_data.readers.formats import Options
+from openmmlab_data.readers.own_data import find_data
 from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
-from openmmlab_runs.data.channels import is_readable, measure_bands
 from openmmlab_runs.data.config_datasets import plan_checks, task_of
-from openmmlab_runs.data.config_of_data import METRICS, config_text, hook_options
-from openmmlab_runs.data.converted import write_annotations
 from openmmlab_runs.data.findings import Kind
-from openmmlab_runs.data.formats import Options
-from openmmlab_runs.data.image_sizes import FOR_CPU, LIMITS, describe_data, fit_images, fit_model, is_for_cpu
-from openmmlab_runs.data.own_data import find_data
 from openmmlab_runs.data.sizes import check_sizes
-from openmmlab_runs.data.splits import Data
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text

@@ -6,8 +6,8 @@ from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from torch import nn
 
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from cpvt_mm.tokens.validation import check_names
 from openmmlab_runs.errors import UserError
 
 # The keys that mmengine's constructor reads; it silently ignores others.

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Size, pad_or_crop
-from cpvt_mm.models.padding import BatchInfo, TellsSizes
-from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.grid import Size, pad_or_crop
+from cpvt_mm.tokens.padding import BatchInfo, TellsSizes
+from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 

@@ -9,13 +9,14 @@ import torch
 from timm.models import FeatureInfo, PretrainedCfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
+from cpvt_mm.tokens.validation import check_choice
+
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
 from .models.create import BACKBONES
 from .models.interfaces import last_of
 from .models.layers import MLP
 from .models.pyramid_cpvt import PyramidStage
-from .models.validation import check_choice
 from .weights.released import IMAGENET, RELEASED
 
 HUB = 'hf://'

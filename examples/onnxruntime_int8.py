@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession
 from onnxruntime.quantization import quant_pre_process, quantize_static
 
 from openmmlab_runs.files import list_images
-from openmmlab_runs.images import read_image
+from openmmlab_runs.pictures.images import read_image
 
 source, target, folder = map(Path, sys.argv[1:])
 float32 = InferenceSession(source)

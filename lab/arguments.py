@@ -2,7 +2,7 @@
 import re
 from argparse import ArgumentTypeError, Namespace
 
-from cpvt_mm.models.grid import Size
+from cpvt_mm.tokens.grid import Size
 from openmmlab_runs.errors import UserError
 
 # Images of COCO as mmdet resizes them, to 800 x 1333, in multiples of 32 pixels.

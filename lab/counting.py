@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
-from cpvt_mm.models import packing
+from cpvt_mm.tokens import packing
 from openmmlab_runs.texts import markdown_table
 
 ATTENTION = 'scaled_dot_product_attention'
@@ -110,7 +110,7 @@ def attention_at_once() -> AbstractContextManager[None]:
     The stand-in for `varlen_attn` reads and writes the same tensors, but its queries seem to meet all keys: count bytes
     with it, not operations.
     """
-    from openmmlab_runs.evaluation import replaced  # which imports mmdet
+    from openmmlab_runs.evaluation.metrics import replaced  # which imports mmdet
 
     def varlen_attn(q: Tensor, k: Tensor, v: Tensor, *offsets: object, scale: float) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # (1, heads, T, C / heads)

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.layers import Attention
+from openmmlab_runs.checkpoints.loading import check_takes_rgb
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.images import read_image
-from openmmlab_runs.loading import check_takes_rgb
+from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.texts import figure_text, label
 
 # The position encodings that the tool compares, by name.

@@ -9,7 +9,7 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.utils.benchmark import timer
 
-from cpvt_mm.models.grid import Size
+from cpvt_mm.tokens.grid import Size
 
 from .candidates import Candidate
 

@@ -12,9 +12,9 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.runner import find_latest_checkpoint
 
+from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.loading import backbone_config, build
 
 from .results import Results, Row
 

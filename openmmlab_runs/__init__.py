@@ -5,8 +5,8 @@ It serves detectors of mmdet, segmentors of mmseg and classifiers of mmpretrain,
 - `engine`: reads a config, adds what a run needs to it (`prepare`), trains and tests.
 - `hooks`: whole checkpoints, resuming to the bit, losses that are no numbers, the report.
 - `checkpoints`: fetches and reads files of weights without running their code, and compares them with a model.
-- `data`: the layouts that labelling tools write, and checks of annotations and images.
-- `predicting`: boxes, masks and label maps for images.
+- `data`: datasets of configs, and checks of their annotations and images.
+- `pictures`, `predict`, `evaluation`: images, predictions for them, and metrics.
 
 Types in configs have this package's name, such as `type='openmmlab_runs.DurableCheckpointHook'`.
 """

@@ -13,9 +13,9 @@ LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmml
 DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,
                          locations=['openmmlab_runs.engine.seeding'])
 TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
-                      locations=['openmmlab_runs.data.load_bands'])
+                      locations=['openmmlab_runs.pictures.load_bands'])
 FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.processes'])
-METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation'])
+METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation.metrics'])
 
 LOCK = RLock()  # mmengine has one default scope for all threads of a process
 

@@ -2,8 +2,9 @@ r"""Writes text from data for those who read it again: terminals, shells, HTML a
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from reprlib import Repr
 
 # Control characters of terminals, separators of lines, marks that turn the direction of text, and halves of characters
 # in names of files that are not UTF-8. A tab is none of them.
@@ -11,6 +12,8 @@ CONTROLS = re.compile('[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 # What begins an entity, a tag, a cell, code, mathematics, a link or an emphasis.
 MARKUP = re.compile(r'[&<>"|`$\[\]\\*~]|(?<![^\W_])_|_(?![^\W_])')
 LONGEST_LABEL = 60
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
 def printable(text: object) -> str:
@@ -57,3 +60,18 @@ def label(name: object) -> str:
     if len(text) > LONGEST_LABEL:
         text = f'{text[:LONGEST_LABEL // 2]}...{text[-LONGEST_LABEL // 2:]}'
     return figure_text(' ' * text.startswith('_') + text)
+
+
+def shown(value: object) -> str:
+    """Returns a value for a message, shortened where it is long, deep or endless."""
+    return 'null' if value is None else _REPR.repr(value)
+
+
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Lists at most `limit` names, separated by commas, and the number of further names."""
+    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+
+
+def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
+    """Returns a sentence with the number of what is found and the first of it; none if nothing is."""
+    return [f'{len(found)} {what}, such as {found[0]}{end}'] if found else []

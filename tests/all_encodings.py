@@ -4,7 +4,7 @@ from typing import Any
 from torch import Tensor
 
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
-from cpvt_mm.models.grid import Grid
+from cpvt_mm.tokens.grid import Grid
 
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'none': None, 'learnable-1d': dict(type='LearnablePE', ndim=1), 'learnable-2d': dict(type='LearnablePE'),

@@ -12,15 +12,15 @@ from mmengine.config import Config
 from PIL import Image
 
 from cpvt_mm.new_config import new_config
-from openmmlab_runs.data.checking import try_split
+from openmmlab_data.checking import try_split
+from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data.config_datasets import plan_checks
-from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as run_test
-from openmmlab_runs.predicting import build_inferencer, infer, paint, predict
+from openmmlab_runs.predict.predicting import build_inferencer, infer, paint, predict
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
-from tests.openmmlab_runs.data.layouts import dataset
+from tests.openmmlab_data.layouts import dataset
 from tests.tools.conftest import Run
 
 SIZE = 64, 80  # height and width

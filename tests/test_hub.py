@@ -16,9 +16,9 @@ import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.weights.released import RELEASED, Released
+from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.loading import build
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
 
 

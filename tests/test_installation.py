@@ -17,7 +17,6 @@ import yaml
 import openmmlab_compat
 from openmmlab_runs.libraries import require
 from tests.conftest import ROOT, refusal
-from tests.test_layers_of_the_house import imported
 
 Run = Callable[[str], subprocess.CompletedProcess]
 
@@ -125,7 +124,7 @@ def test_a_wheel_carries_packages_configs_and_tools_but_not_lab(tmp_path: Path) 
                     sdist], check=True, timeout=300)
     [wheel] = tmp_path.glob('*.whl')
     names = {name for name in zipfile.ZipFile(wheel).namelist() if '.dist-info/' not in name}
-    packages = set().union(*map(files, ('openmmlab_compat', 'openmmlab_runs', 'cpvt_mm')))
+    packages = set().union(*map(files, house.PACKAGES[:4]))
     tools = {name for name in files('tools') if 'from lab.' not in (ROOT / name).read_text()}
     tools.remove('tools/misc/setup_env.sh')
     carried = {f'cpvt_mm/.mim/{name}' for name in files('configs') | tools | {'model-index.yml'}}
@@ -150,15 +149,14 @@ DISTRIBUTIONS = {'PIL': 'pillow', 'mmseg': 'mmsegmentation', 'mmpretrain': 'oned
                  'cv2': 'mmengine', 'yaml': 'mmengine', 'cycler': 'matplotlib'}
 
 
-@pytest.mark.parametrize('package', ['cpvt_mm', 'openmmlab_runs', 'openmmlab_compat'])
+@pytest.mark.parametrize('package', house.PACKAGES[:4])
 def test_what_is_imported_is_declared(package: str) -> None:
     tomllib = pytest.importorskip('tomllib')  # from Python 3.11 on
     project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
     lines = sum(project['optional-dependencies'].values(), project['dependencies'])
     declared = {re.match(r'[\w-]+', line)[0].lower().replace('_', '-') for line in lines}
-    paths = [path for path in (ROOT / package).rglob('*.py') if '.mim' not in path.parts]
-    modules = set().union(*map(imported, paths)) - sys.stdlib_module_names - {
-        'cpvt_mm', 'openmmlab_runs', 'openmmlab_compat'}
+    names = set().union(*map(house.imports, house.python_files(package)))
+    modules = {name.split('.')[0] for name in names} - sys.stdlib_module_names - set(house.PACKAGES)
     names = {DISTRIBUTIONS.get(module, module.replace('_', '-')) for module in modules}
     assert len(names) > 2 and names - declared == set()
 

@@ -18,11 +18,11 @@ from cpvt_mm import create_backbone
 from cpvt_mm import new_config as writing
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import swap_backbone
-from openmmlab_runs.data.image_sizes import is_for_cpu
-from openmmlab_runs.data.measuring import suggest
+from openmmlab_data.image_sizes import is_for_cpu
+from openmmlab_data.measuring import suggest
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
-from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
+from tests.openmmlab_data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
 from tests.tools.conftest import change_annotations, cut, save
 
 

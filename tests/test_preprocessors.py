@@ -22,8 +22,8 @@ from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.models.padding import BatchInfo, told_about
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.padding import BatchInfo, told_about
 from openmmlab_runs.engine import load_config
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model, refusal
 

@@ -20,7 +20,7 @@ def main() -> None:
     args = parser.parse_args()
     from rich.console import Console
 
-    from openmmlab_runs.data.checking import check_dataset
+    from openmmlab_data.checking import check_dataset
     from openmmlab_runs.engine import load_config
     console = Console()
     if not console.is_terminal:

@@ -14,11 +14,11 @@ from rich.progress import track
 
 from cpvt_mm.export import PARTS, exported, load_part
 from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
+from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.cli import add_cfg_options, command_parser
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.images import read_image
-from openmmlab_runs.loading import to_input
+from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.texts import markdown_table
 
 

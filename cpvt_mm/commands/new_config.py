@@ -9,9 +9,9 @@ from typing import Literal
 from rich.console import Console
 
 from cpvt_mm.new_config import ARCHS, BASES, check_written, new_config
+from openmmlab_data.painted_samples import draw_sheet
+from openmmlab_data.readers.label_maps import KINDS
 from openmmlab_runs.cli import command_parser
-from openmmlab_runs.data.painted_samples import draw_sheet
-from openmmlab_runs.data.readers.label_maps import KINDS
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.files import write_figure

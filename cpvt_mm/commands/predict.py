@@ -21,18 +21,17 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from rich.progress import Progress
 
-from openmmlab_runs.arguments import check_number, check_path
+from openmmlab_runs.argument_checks import check_number, check_path
 from openmmlab_runs.cli import command_parser
-from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
+from openmmlab_runs.data.scales import TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
-from openmmlab_runs.images import MAX_PIXELS
-from openmmlab_runs.predicting import build_inferencer, paint
-from openmmlab_runs.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
-from openmmlab_runs.scales import TileScale
-from openmmlab_runs.sources import VIDEO_SUFFIXES, Picture, images_of, pages_of, root_of
-from openmmlab_runs.tiles import make_tiling
+from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, has_16_bits
+from openmmlab_runs.predict.predicting import build_inferencer, paint
+from openmmlab_runs.predict.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
+from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Picture, images_of, pages_of, root_of
+from openmmlab_runs.predict.tiles import make_tiling
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 

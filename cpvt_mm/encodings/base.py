@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
-from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
+from cpvt_mm.tokens.validation import check_names
 
 from .factors import as_channels, beside
 

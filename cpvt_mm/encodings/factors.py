@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.packing import HALF
+from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.packing import HALF
 
 # The bits of a float32 that a dtype holds, too.
 KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}

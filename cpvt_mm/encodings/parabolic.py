@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, token_centers
-from cpvt_mm.models.tracing import cached
-from cpvt_mm.models.validation import check_above, check_choice, check_positive
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid, token_centers
+from cpvt_mm.tokens.tracing import cached
+from cpvt_mm.tokens.validation import check_above, check_choice, check_positive
 
 from .base import PositionEncoding, StageSpec
 from .biases import directed_heads

@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, clips_to_tokens, to_clips
-from cpvt_mm.models.packing import Layout, convolve
-from cpvt_mm.models.validation import check_choice, check_positive, is_sequence_of_ints
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid, clips_to_tokens, to_clips
+from cpvt_mm.tokens.packing import Layout, convolve
+from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 from .base import PositionEncoding, StageSpec
 from .peg_convs import CONVS, check_kernel_size, fix_parameters, inflate, make_conv

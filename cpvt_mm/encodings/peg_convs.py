@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from cpvt_mm.models.validation import check_positive, is_sequence_of_ints
+from cpvt_mm.tokens.validation import check_positive, is_sequence_of_ints
 
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, token_centers
-from cpvt_mm.models.tracing import cached
-from cpvt_mm.models.validation import check_above, check_choice
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid, token_centers
+from cpvt_mm.tokens.tracing import cached
+from cpvt_mm.tokens.validation import check_above, check_choice
 
 from .base import PositionEncoding, StageSpec
 from .sinusoidal import frequencies

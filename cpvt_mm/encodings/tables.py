@@ -4,9 +4,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, resample
-from cpvt_mm.models.validation import check_above, check_choice, parse_pair
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid, resample
+from cpvt_mm.tokens.validation import check_above, check_choice, parse_pair
 
 from .base import PositionEncoding, StageSpec
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from cpvt_mm.export.detector import Detector
 from cpvt_mm.export.exporting import Run, flatten, in_channels
-from cpvt_mm.models.padding import BatchInfo
+from cpvt_mm.tokens.padding import BatchInfo
 from cpvt_mm.version import __version__
+from openmmlab_runs.checkpoints.loading import bands_loader, normalization
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.data.datasets import build_unread
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.loading import bands_loader, normalization
 from openmmlab_runs.registry import in_scope
 
 

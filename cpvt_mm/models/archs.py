@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from .grid import round_up
-from .validation import check_names, check_positive
+from cpvt_mm.tokens.grid import round_up
+from cpvt_mm.tokens.validation import check_names, check_positive
 
 Arch = TypeVar('Arch')
 STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels

@@ -8,14 +8,9 @@ from torch import Tensor
 
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
-
-from .grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
-from .init import InitCfg, PretrainedInitMixin, init_parameters
-from .interfaces import TimmFeatures, layer_of
-from .layers import WithCp
-from .load import check_weights, translate, translated
-from .packing import Layout, Packing, pack
-from .padding import (
+from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
+from cpvt_mm.tokens.packing import Layout, Packing, pack
+from cpvt_mm.tokens.padding import (
     PAD_SIZE_DIVISOR,
     Output,
     check_images,
@@ -25,8 +20,13 @@ from .padding import (
     sizes_and_frames,
     within_sizes,
 )
-from .tracing import eagerly
-from .validation import check_choice, check_positive, check_rates, parse_pair
+from cpvt_mm.tokens.tracing import eagerly
+from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
+
+from .init import InitCfg, PretrainedInitMixin, init_parameters
+from .interfaces import TimmFeatures, layer_of
+from .layers import WithCp
+from .load import check_weights, translate, translated
 
 
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
+from cpvt_mm.tokens.packing import Layout, mean_of_cells, unpack, with_tokens
+from cpvt_mm.tokens.padding import Output
+from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PatchEmbed
-from .grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .init import InitCfg
 from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
-from .packing import Layout, mean_of_cells, unpack, with_tokens
-from .padding import Output
-from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 MLP_MODES = ('linear', 'swiglu')

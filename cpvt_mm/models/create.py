@@ -6,8 +6,8 @@ from mmengine.config import Config
 
 from cpvt_mm.weights.released import RELEASED, ROPE_TOP1, SCHEME
 from openmmlab_runs.checkpoints.comparing import load_weights
+from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
-from openmmlab_runs.loading import backbone_config, build, build_model
 
 from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT

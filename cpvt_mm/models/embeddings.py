@@ -3,9 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .grid import Grid, pad_or_crop, pad_to_multiple, round_up, to_map, to_nhwc, to_tokens
-from .packing import Layout, Packing, over_grids
-from .tracing import patch_conv
+from cpvt_mm.tokens.grid import Grid, pad_or_crop, pad_to_multiple, round_up, to_map, to_nhwc, to_tokens
+from cpvt_mm.tokens.packing import Layout, Packing, over_grids
+from cpvt_mm.tokens.tracing import patch_conv
 
 POOL_SIZE = 7
 

@@ -11,10 +11,10 @@ from mmengine.model import BaseModule, PretrainedInit
 from torch import nn
 
 from cpvt_mm.encodings import PositionEncoding
+from cpvt_mm.tokens.validation import check_names
 from openmmlab_runs.errors import UserError
 
 from .load import load_pretrained
-from .validation import check_names
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 

@@ -6,11 +6,12 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
+from cpvt_mm.tokens.grid import Grid, to_output, to_tokens
+from cpvt_mm.tokens.packing import Layout, unpack
+from cpvt_mm.tokens.padding import check_images
+from cpvt_mm.tokens.validation import check_choice
+
 from .embeddings import PatchEmbed
-from .grid import Grid, to_output, to_tokens
-from .packing import Layout, unpack
-from .padding import check_images
-from .validation import check_choice
 
 Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cpvt_mm.encodings.base import PositionEncodings
+from cpvt_mm.tokens.grid import round_up
+from cpvt_mm.tokens.packing import Layout, Packing, attend, convolve
 
 from .embeddings import PatchEmbed, PoolReduction
-from .grid import round_up
-from .packing import Layout, Packing, attend, convolve
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
 # blocks (True).

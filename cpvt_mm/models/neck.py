@@ -9,9 +9,8 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-
-from .grid import round_up, to_nchw, to_nhwc
-from .validation import check_choice, check_positive, is_sequence_of_ints
+from cpvt_mm.tokens.grid import round_up, to_nchw, to_nhwc
+from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 
 class LayerNorm2d(nn.Module):

@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.grid import grid_size, to_output
+from cpvt_mm.tokens.packing import Layout, Packing, unpack, with_tokens, without_tokens
+from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PATCH_EMBEDS, PatchEmbed
-from .grid import grid_size, to_output
 from .init import InitCfg
 from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
-from .packing import Layout, Packing, unpack, with_tokens, without_tokens
-from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
 MLP_MODES = ('linear', 'conv', 'relu-conv')

@@ -9,15 +9,14 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
-from cpvt_mm.models.validation import check_names
+from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.weights.released import IMAGENET, find_released
+from openmmlab_data.image_sizes import set_classes
+from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.data.datasets import build_unread, classes_of, unwrap
-from openmmlab_runs.data.image_sizes import set_classes
-from openmmlab_runs.data.splits import SPLITS
+from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.loading import bands_loader
 from openmmlab_runs.registry import in_scope
 
 from .adapting import adapt_heads, adapt_neck, adapt_optimizer, channels_key, set_schedule

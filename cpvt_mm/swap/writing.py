@@ -9,6 +9,7 @@ from typing import Any
 from mmengine.config import Config
 
 from openmmlab_runs.checkpoints.comparing import check_load_from
+from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.engine.checks import check_config
@@ -16,7 +17,6 @@ from openmmlab_runs.engine.config import LIBRARIES
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.loading import build_model
 from openmmlab_runs.pure_python import to_text_style
 
 

@@ -14,12 +14,12 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
 from lab import attention
 from lab.arguments import check_least
+from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
 from openmmlab_runs.files import list_images, write_figure
-from openmmlab_runs.images import read_image
-from openmmlab_runs.loading import to_input
+from openmmlab_runs.pictures.images import read_image
 
 PANELS_A_ROW = 6
 

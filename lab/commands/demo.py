@@ -10,7 +10,7 @@ from rich.table import Table
 from lab.datasets.toy_shapes import write_toy_shapes
 from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.predicting import predict
+from openmmlab_runs.predict.predicting import predict
 
 ROOT = Path(__file__).parents[2]
 NUCLEI = ROOT / 'demo/nuclei'

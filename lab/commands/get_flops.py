@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from lab.arguments import check_least
 from lab.counting import Complexity, measure
+from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
-from openmmlab_runs.loading import build
 from openmmlab_runs.texts import markdown_table
 
 SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}

@@ -16,15 +16,15 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.grid import Size, pad_or_crop, round_up
-from cpvt_mm.models.padding import PAD_SIZE_DIVISOR
 from cpvt_mm.swap.writing import read_config
+from cpvt_mm.tokens.grid import Size, pad_or_crop, round_up
+from cpvt_mm.tokens.padding import PAD_SIZE_DIVISOR
 from lab.arguments import check_least, parse_sides
 from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
 from lab.results import Row, write_report
 from lab.running import interleave
+from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.loading import backbone_config, build
 from openmmlab_runs.texts import markdown_table
 
 CONFIGS = Path(__file__).parents[2] / 'configs'

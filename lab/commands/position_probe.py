@@ -17,8 +17,8 @@ from lab import probing
 from lab.commands.translation_equivariance import IMAGENET
 from lab.equivariance import read_square, smooth_noise
 from lab.results import write_report
+from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.loading import to_input
 from openmmlab_runs.texts import markdown_table
 
 

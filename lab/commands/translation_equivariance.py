@@ -15,10 +15,10 @@ from torch import Tensor
 from cpvt_mm.models.create import load_backbone
 from lab import equivariance
 from lab.results import write_report
+from openmmlab_runs.checkpoints.loading import backbone_config, to_input
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.loading import backbone_config, to_input
 from openmmlab_runs.texts import markdown_table
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)

@@ -65,7 +65,7 @@ def measure(kind: str, file: Path) -> tuple[dict[str, float], float, float]:
     """Returns the metrics, seconds, and MiB that the process grows by."""
     from mmdet.evaluation import CocoMetric
 
-    from openmmlab_runs.evaluation import FastCocoMetric
+    from openmmlab_runs.evaluation.metrics import FastCocoMetric
 
     MMLogger.get_current_instance().setLevel('ERROR')
     coco = json.loads(file.read_text())

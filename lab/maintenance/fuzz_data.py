@@ -27,10 +27,10 @@ from cpvt_mm.new_config import BASES, CONFIGS, new_config
 from cpvt_mm.swap import read_config
 from lab.datasets.annotations import to_annotation
 from lab.maintenance.fuzzing import Case, cut, flip, fuzz, insert, parser
-from openmmlab_runs.data.checking import measure_all, to_table_of_findings
+from openmmlab_data.checking import measure_all, to_table_of_findings
+from openmmlab_data.file_checks import check_files, find_copies
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.datasets import building
-from openmmlab_runs.data.file_checks import check_files, find_copies
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
 

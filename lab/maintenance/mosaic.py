@@ -14,9 +14,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.images import read_image
-from openmmlab_runs.predicting import build_inferencer, infer
-from openmmlab_runs.prediction import Prediction
+from openmmlab_runs.pictures.images import read_image
+from openmmlab_runs.predict.predicting import build_inferencer, infer
+from openmmlab_runs.predict.prediction import Prediction
 from openmmlab_runs.texts import markdown_table
 
 COLUMNS = 5

@@ -11,11 +11,11 @@ from mmengine.dataset import Compose
 from mmengine.logging import print_log
 
 from openmmlab_runs.errors import UserError, explain, first_line
-from openmmlab_runs.images import check_regular
+from openmmlab_runs.pictures.images import check_regular
+from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
 
 from .datasets import SampleFiles
 from .findings import Finding, Kind, decode
-from .load_bands import LoadBandsFromFile
 from .sizes import compare_sizes
 
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.

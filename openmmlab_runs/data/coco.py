@@ -11,9 +11,10 @@ from mmengine.fileio import get
 
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.files import what_is
+from openmmlab_runs.pictures.masks import area_of
+from openmmlab_runs.texts import shown
 
-from .findings import UnusableFile, shown
-from .masks import area_of
+from .findings import UnusableFile
 
 # The most pixels of a side and of an image that OpenCV decodes.
 MAX_SIDE, MAX_PIXELS = 1 << 20, 1 << 30

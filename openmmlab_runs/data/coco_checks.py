@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from openmmlab_runs.pictures.masks import are_polygons, runs_of
+from openmmlab_runs.texts import shown, some
+
 from .coco import FIELDS, MAX_COORDINATE, Entry
-from .findings import Kind, shown, some
-from .masks import are_polygons, runs_of
+from .findings import Kind
 
 # Pixels beyond the border that are not a fault, because files round coordinates.
 TOLERANCE = 1

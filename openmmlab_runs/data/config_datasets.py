@@ -11,17 +11,27 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 
-from openmmlab_runs.bands import read_header
 from openmmlab_runs.config_walk import dicts, walk
 from openmmlab_runs.errors import UserError, first_line, missing_file, show
+from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.registry import in_scope
+from openmmlab_runs.texts import some
 
 from .coco import WRITE_ANEW, read_coco
-from .datasets import MISSING, SampleFiles, build_unread, check_annotations, classes_of, layout_of, loads_masks, unwrap
-from .findings import Finding, Kind, UnusableFile, some
+from .datasets import (
+    MISSING,
+    SPLITS,
+    SampleFiles,
+    build_unread,
+    check_annotations,
+    classes_of,
+    layout_of,
+    loads_masks,
+    unwrap,
+)
+from .findings import Finding, Kind, UnusableFile
 from .presence import check_presence
 from .sizes import check_sizes
-from .splits import SPLITS
 
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,

@@ -19,6 +19,7 @@ from .coco import read_coco
 from .coco_checks import check_coco
 from .findings import Finding, Kind, UnusableFile
 
+SPLITS = ('train', 'val', 'test')
 Layout = Literal['coco', 'label maps', 'images']
 MISSING = 'does not exist'
 # The class that reads a layout, and the methods that a subclass must not override to read the same layout.

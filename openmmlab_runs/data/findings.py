@@ -1,23 +1,16 @@
 """Faults that a dataset can have, and those of its image files; parts of messages about them."""
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from io import BytesIO
-from reprlib import Repr
 from typing import Any
 
 from mmengine.fileio import get
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.images import SEVERAL, check_regular, pages
+from openmmlab_runs.pictures.images import LOSES_BITS, SEVERAL, check_regular, has_16_bits, pages
 
 NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
-LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
-              'values that you need, or take a config of cpvt_mm new-config, which loads all bits')
-_REPR = Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
 class Kind(Enum):
@@ -93,21 +86,6 @@ class UnusableFile(UserError):
         return type(self), (self.file, self.detail)
 
 
-def shown(value: object) -> str:
-    """Returns a value for a message, shortened where it is long, deep or endless."""
-    return 'null' if value is None else _REPR.repr(value)
-
-
-def some(names: Sequence[str], limit: int = 5) -> str:
-    """Lists at most `limit` names, separated by commas, and the number of further names."""
-    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
-
-
-def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
-    """Returns a sentence with the number of what is found and the first of it; none if nothing is."""
-    return [f'{len(found)} {what}, such as {found[0]}{end}'] if found else []
-
-
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
     """Decodes an image; returns a finding of `kind` if that fails, or for 16 bits per channel, but in a label map."""
     content = read(path, kind, backend_args)
@@ -141,10 +119,3 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
     if count > 1:
         return Finding(kind, path, SEVERAL.format(count))
     return Finding(kind, path, LOSES_BITS) if loses_bits else image
-
-
-def has_16_bits(image: Image.Image) -> bool:
-    """Returns whether an image, not loaded yet, has 16 bits per channel, which mmcv's loader reads as 8."""
-    # A TIFF has a tag for it. Else Pillow's raw mode tells, such as 'I;16' or 'RGB;16B'; 'BGR;16' has 5 bits a channel.
-    return 16 in {*getattr(image, 'tag_v2', {}).get(ExifTags.Base.BitsPerSample, ())} or any(
-        re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from PIL import Image
 
-from openmmlab_runs.bands import read_header
-from openmmlab_runs.images import check_regular
+from openmmlab_runs.pictures.bands import read_header
+from openmmlab_runs.pictures.images import check_regular
 
 from .datasets import SampleFiles
 from .findings import NO_IMAGE, Finding, Kind

@@ -9,12 +9,12 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from torch import nn
 
+from openmmlab_runs.checkpoints.loading import OF_BANDS, bands_loader
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import asks_for_masks
-from openmmlab_runs.data.splits import SPLITS
+from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.loading import OF_BANDS, bands_loader
 
 # Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',

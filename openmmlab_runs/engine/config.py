@@ -11,7 +11,7 @@ from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
-from openmmlab_runs.arguments import check_path
+from openmmlab_runs.argument_checks import check_path
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
 from openmmlab_runs.libraries import require, without_pkg_resources_warning

@@ -7,11 +7,11 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, Tes
 from torch import nn
 from torch.utils.data import DataLoader
 
+from openmmlab_runs.checkpoints.loading import check_model
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.checked_pipeline import CheckedPipeline, load_first
 from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
-from openmmlab_runs.loading import check_model
 from openmmlab_runs.registry import LOOPS
 
 from .checks import check_layer_decay, check_metrics

@@ -20,16 +20,16 @@ from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, sh
 from openmmlab_runs.checkpoints.reading import check_tensors, read_checkpoint, readable
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
-from openmmlab_runs.data.findings import some
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.files import DISK_FULL, held, write_text
+from openmmlab_runs.pictures.painting import PaintPredictionsHook
 from openmmlab_runs.processes import handlers_restored
 from openmmlab_runs.registry import in_scope
+from openmmlab_runs.texts import some
 
 from .checks import check_classes, check_pretrained, trained_classes
 from .console import ReadableRunner, readable_console
 from .kept_predictions import KeepPredictionsHook
-from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
 from .ranks import all_or_none

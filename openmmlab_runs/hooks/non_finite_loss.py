@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 
 from openmmlab_runs.checkpoints.comparing import inner
 from openmmlab_runs.checkpoints.reading import not_finite
-from openmmlab_runs.data.findings import some
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
+from openmmlab_runs.texts import some
 
 from .accumulation import wrappers
 from .checkpoint import BAD_ITERATIONS, saves_after_iteration

@@ -17,19 +17,19 @@ from mmengine.runner import Runner
 from rich.cells import cell_len
 
 from openmmlab_runs.checkpoints.comparing import inner
-from openmmlab_runs.curves import Curve
 from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
 from openmmlab_runs.engine.ranks import all_or_none
 from openmmlab_runs.errors import show
+from openmmlab_runs.evaluation.confusion import IOU, SCORE, Confusion
+from openmmlab_runs.evaluation.curves import Curve
+from openmmlab_runs.evaluation.score_curves import draw_curves, score_curves
+from openmmlab_runs.evaluation.thresholds import write_thresholds
 from openmmlab_runs.files import near, read_state, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable, shell
-from openmmlab_runs.thresholds import write_thresholds
 
 from .accumulation import wrappers
 from .checkpoint import best_checkpoints
-from .confusion import IOU, SCORE, Confusion
-from .score_curves import draw_curves, score_curves
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10

@@ -7,9 +7,9 @@ from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 
 from openmmlab_runs.data.datasets import unwrap_built
+from openmmlab_runs.data.scales import KEY, Scales, mixes, scale_of, summarized
 from openmmlab_runs.errors import show
 from openmmlab_runs.registry import HOOKS
-from openmmlab_runs.scales import KEY, Scales, mixes, scale_of, summarized
 
 MOST = 500  # images of training
 

@@ -9,8 +9,8 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.predicting import predict
-from openmmlab_runs.prediction import Prediction
+from openmmlab_runs.predict.predicting import predict
+from openmmlab_runs.predict.prediction import Prediction
 from tests.conftest import ROOT, Models
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run

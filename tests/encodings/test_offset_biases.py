@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE
 from cpvt_mm.encodings import PositionEncoding, StageSpec
-from cpvt_mm.models.grid import Grid
+from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import STAGE
 from tests.models.conftest import assert_named
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from cpvt_mm import CPVT, ParabolicPE, PyramidCPVT
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.encodings.biases import directed_heads
-from cpvt_mm.models.grid import Grid
+from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import STAGE
 from tests.conftest import NARROW
 from tests.models.conftest import Build, assert_named, outspoken

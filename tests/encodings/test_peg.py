@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
 from cpvt_mm.encodings import PositionEncodings, build_position_encodings
-from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Block, BlockSpec
+from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import encode
 from tests.conftest import NARROW
 from tests.models.conftest import Build, assert_named

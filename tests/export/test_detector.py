@@ -14,8 +14,8 @@ from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import compare
 from cpvt_mm.export.detector import NO_BOX, Detector, nms, roi_align, to_detector
 from cpvt_mm.export.exporting import load_onnx, write_onnx
+from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.loading import build
 from tests.conftest import ROOT, refusal
 
 PYRAMID = dict(

@@ -16,7 +16,7 @@ from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
 from cpvt_mm.export.exporting import FORMATS, Run, export_program
-from cpvt_mm.models.grid import Grid
+from cpvt_mm.tokens.grid import Grid
 from openmmlab_runs.engine import load_config
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, UPERNET, refusal

@@ -15,8 +15,8 @@ from torch.torch_version import TorchVersion
 from cpvt_mm import CPVT, PyramidCPVT
 from tests.all_encodings import ENCODINGS, LEARNT_BIASES
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
-from tests.models.test_padding import SIZES, assert_maps_are_those_of_alone
 from tests.models.test_running import TEN_SIZES
+from tests.tokens.test_padding import SIZES, assert_maps_are_those_of_alone
 from tests.weights.test_formats import shaken
 
 pytestmark = pytest.mark.gpu

@@ -15,10 +15,10 @@ from lab.attention import average, collect, name_blocks
 from lab.equivariance import ENCODINGS as COMPARED
 from lab.equivariance import draw_weights, measure, measure_backbone, smooth_noise
 from lab.shown_model import ShownModel
+from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.images import read_image
-from openmmlab_runs.loading import to_input
-from openmmlab_runs.predicting import build_inferencer, paint, predict
+from openmmlab_runs.pictures.images import read_image
+from openmmlab_runs.predict.predicting import build_inferencer, paint, predict
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
 from tests.pictures import is_drawn, random_image

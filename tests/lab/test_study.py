@@ -16,9 +16,9 @@ from lab.study import Run as StudyRun
 from lab.study import read_study
 from lab.work import run_in_processes
 from openmmlab_runs import engine
+from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.loading import backbone_config, build
 from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
 from tests.processes import is_alive

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.grid import Size
+from cpvt_mm.tokens.grid import Size
 from tests.conftest import BACKBONES
 
 Backbone: TypeAlias = PyramidCPVT | CPVT

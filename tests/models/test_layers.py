@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import PositionEncodings
 from cpvt_mm.encodings.base import StageSpec, build_position_encodings
 from cpvt_mm.models.embeddings import PoolReduction, average_pool
-from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, BlockSpec, DropPath, SwiGLU, recomputed
+from cpvt_mm.tokens.grid import Grid
 
 pytestmark = pytest.mark.usefixtures('float64')
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, SimpleFeaturePyramid
-from cpvt_mm.models.grid import Size
+from cpvt_mm.tokens.grid import Size
 from tests.models.conftest import assert_named
 
 

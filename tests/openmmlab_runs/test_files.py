@@ -27,12 +27,13 @@ from mmengine.registry import MODELS, DefaultScope
 from torch.utils.data import DataLoader
 
 from cpvt_mm.models.create import load_backbone
-from openmmlab_runs import thresholds
+from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.resuming import _path
 from openmmlab_runs.errors import MissingFile, UserError, exit_on_error, sentence
+from openmmlab_runs.evaluation import thresholds
 from openmmlab_runs.files import (
     held,
     list_images,
@@ -44,8 +45,7 @@ from openmmlab_runs.files import (
     write_text,
 )
 from openmmlab_runs.hooks.report import parse_validations
-from openmmlab_runs.images import read_image
-from openmmlab_runs.loading import to_input
+from openmmlab_runs.pictures.images import read_image
 from tests.conftest import ROOT, UPERNET, build_model, refusal
 from tests.odd_texts import file_names
 

@@ -10,8 +10,8 @@ from mmengine.registry import VISUALIZERS
 from mmengine.structures import InstanceData, PixelData
 
 from openmmlab_runs import fonts
-from openmmlab_runs.engine.painting import write_any_script
 from openmmlab_runs.files import write_figure
+from openmmlab_runs.pictures.painting import write_any_script
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_sentence_says_what_to_install(name: str, packages: str, monkeypatch: 
 def test_the_libraries_write_with_these_fonts(kind: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = []
     choose = fonts.choose_fonts
-    for module in ('openmmlab_runs.fonts', 'openmmlab_runs.engine.painting'):
+    for module in ('openmmlab_runs.fonts', 'openmmlab_runs.pictures.painting'):
         monkeypatch.setattr(f'{module}.choose_fonts', lambda text: (choose(text), chosen.append(text)))
     visualizer = VISUALIZERS.get(kind)()
     write_any_script(visualizer)

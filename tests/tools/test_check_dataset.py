@@ -14,11 +14,12 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
 from cpvt_mm.new_config import new_config
+from openmmlab_data.file_checks import Checked, Labels, check_sample
 from openmmlab_runs.data.datasets import SampleFiles
-from openmmlab_runs.data.file_checks import Checked, Labels, check_sample
-from openmmlab_runs.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
+from openmmlab_runs.data.findings import Finding, Kind, decode
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import write_image
+from openmmlab_runs.pictures.images import LOSES_BITS, has_16_bits
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -192,7 +193,7 @@ def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path
         yield Checked([Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('openmmlab_runs.data.checking.check_files', check_files)
+    monkeypatch.setattr('openmmlab_data.checking.check_files', check_files)
     options = [f'{split}_dataloader.dataset.data_root={data}' for split in SPLITS]
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out', '--cfg-options', *options) == 'Interrupted.'
     [row] = read_rows(tmp_path / 'out/findings.csv.unfinished')

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.create import PVT, PVTV2
-from cpvt_mm.models.grid import resample
+from cpvt_mm.tokens.grid import resample
 from cpvt_mm.weights.formats import FORMATS, TWINS, detect_format
 from cpvt_mm.weights.plain_formats import (
     MMPRETRAIN_VIT,

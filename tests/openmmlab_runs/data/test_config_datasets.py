@@ -13,10 +13,10 @@ from mmengine import fileio
 from mmengine.config import Config
 
 from lab.datasets.toy_shapes import CLASSES
+from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data import config_datasets
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.datasets import build_unread, check_annotations
-from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.registry import in_scope

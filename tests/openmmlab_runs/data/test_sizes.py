@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from cpvt_mm.new_config import check_written, new_config
+from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
-from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config
 from tests.tools.conftest import save

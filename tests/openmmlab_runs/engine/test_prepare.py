@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.swap.writing import shipped_configs
+from openmmlab_runs.checkpoints.loading import check_model
 from openmmlab_runs.engine import load_config, prepare
 from openmmlab_runs.engine.checks import OLD_KEYS, check_classes, check_metrics, trained_classes
 from openmmlab_runs.engine.config import READ, is_one_slip_from
@@ -26,7 +27,6 @@ from openmmlab_runs.engine.run_config import of_run
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.hooks import DurableCheckpointHook, NonFiniteLossHook
 from openmmlab_runs.libraries import require
-from openmmlab_runs.loading import check_model
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
 
 

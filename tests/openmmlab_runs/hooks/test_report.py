@@ -15,8 +15,8 @@ from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
 
+from openmmlab_runs.evaluation.confusion import Confusion, match_boxes, match_pixels
 from openmmlab_runs.hooks import report
-from openmmlab_runs.hooks.confusion import Confusion, match_boxes, match_pixels
 
 
 def test_a_table_is_aligned_and_marks_what_is_missing() -> None:

@@ -1,0 +1,193 @@
+"""A folder as labelling tools write it: its files, which image belongs to an annotation file, and paths in texts."""
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path, PurePosixPath
+
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import IMAGE_SUFFIXES
+from openmmlab_runs.texts import some, told
+
+# Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
+LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
+                         'ann', 'anns', 'mask', 'masks', 'gt', 'groundtruth', 'truth', 'segmentation', 'segmentations',
+                         'seg'))
+IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
+                         'pictures', 'frame', 'frames'))
+ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
+# Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
+ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
+                          r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
+NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
+MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
+
+
+def words_of(name: str) -> list[str]:
+    """Splits a name into lower-case words: 'JPEGImages' has 'jpeg' and 'images', and 'train2017' has 'train'."""
+    return [word.lower() for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)]
+
+
+class Folder:
+    """The files below a folder, and in `also`. Links are followed, and hidden files are left out."""
+
+    def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
+        self.root = Path(os.path.abspath(root))
+        self._roots = (self.root, *also)
+        self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
+        self.files = sorted(self._walk())
+        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
+        self._by_key: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_name: dict[str, list[Path]] = defaultdict(list)
+        for path in self.images:
+            self._by_key[self._key(path), path.stem].append(path)
+            self._by_stem[path.stem].append(path)
+        for path in self.files:
+            self._by_name[path.name].append(path)
+
+    def _walk(self) -> Iterator[Path]:
+        seen: set[tuple[int, int]] = set()
+        nowhere: list[Path] = []
+
+        def failed(error: OSError) -> None:
+            self.left_out.append(f'{error.filename} cannot be read ({error.strerror}) and is left out.')
+
+        for folder, names, files in chain.from_iterable(
+                os.walk(root, onerror=failed, followlinks=True) for root in self._roots):
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:  # a link to a folder above, or to one that was read already
+                names.clear()
+                continue
+            seen.add((here.st_dev, here.st_ino))
+            # Folders come before links to them.
+            names[:] = sorted((name for name in names if not is_hidden(name)),
+                              key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
+            for path in (Path(folder, name) for name in files if not is_hidden(name)):
+                if path.is_file():
+                    yield path
+                elif path.is_symlink():
+                    nowhere.append(path)
+        self.left_out += told(sorted(nowhere), 'links lead nowhere and are left out')
+
+    def of(self, *suffixes: str) -> list[Path]:
+        """Returns the files with one of some suffixes, in any case."""
+        return [path for path in self.files if path.suffix.lower() in suffixes]
+
+    def name(self, path: Path) -> str:
+        return inside(path, self.root)
+
+    def _parts(self, path: Path) -> tuple[str, ...]:
+        root = next((root for root in self._roots if path.is_relative_to(root)), path.parent)
+        return path.parent.relative_to(root).parts
+
+    def _key(self, path: Path) -> tuple[str, ...]:
+        kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
+                      if word.lower() not in ROLE_WORDS) for part in self._parts(path))
+        return tuple(' '.join(part) for part in kept if part)
+
+    def is_label(self, path: Path) -> bool:
+        return (any(word in LABEL_WORDS for part in self._parts(path) for word in words_of(part))
+                or bool(ROLE_IN_NAME.search(path.stem)))
+
+    def image_of(self, path: Path) -> tuple[int, Path] | None:
+        """Returns the nearest image of an annotation file, and how far away it is, or None.
+
+        From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
+        of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
+        """
+        bare, key = ROLE_IN_NAME.sub('', path.stem), self._key(path)
+        same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
+        without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
+        # Of all folders, only a name that is there once means an image; label maps are other names of it.
+        named, photos = self._by_stem[path.stem], [one for one in self._by_stem[bare] if not self.is_label(one)]
+        for distance, found in enumerate((same, without if bare != path.stem else [], self._by_key[key, path.stem],
+                                          self._by_key[key, bare], named if len(named) == 1 else [],
+                                          photos if len(photos) == 1 and bare != path.stem else [])):
+            others = [other for other in found if other != path]
+            if others:
+                # Beside label maps of the same name, photos come first; JPEG is never a label map.
+                return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
+        return None
+
+    def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
+        """Returns images with their annotation files, and files without an image; a UserError if two are equally near.
+        """
+        nearest: dict[Path, tuple[int, Path]] = {}
+        alone = []
+        for path in files:
+            found = self.image_of(path)
+            if found is None:
+                alone.append(path)
+                continue
+            distance, image = found
+            best, other = nearest.get(image, (math.inf, None))
+            if distance == best:
+                raise UserError(f'{self.name(image)} has two annotation files, {other} and {path}: name the folder of '
+                                'one of them, or move the other away.')
+            if distance < best:
+                nearest[image] = distance, path
+            alone += [other if distance < best else path] if other else []
+        return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
+
+    def locate(self, text: str, *bases: Path) -> Path | None:
+        """Finds what a path, perhaps of another machine, means below `bases`, then below the folder; else None."""
+        parts = PurePosixPath(text.strip().replace('\\', '/')).parts
+        if not parts or '\0' in text:
+            return None
+        inside = [part for part in parts if part not in ('..', '.')]
+        try:
+            for place in (*(Path(base, *parts) for base in bases), *(
+                    Path(base, *inside[start:]) for start in range(len(inside)) for base in (*bases, self.root))):
+                if (place.is_file() or place.is_dir()) and not is_hidden(place.name):
+                    return Path(os.path.normpath(place))
+        except (OSError, ValueError):  # a name that is too long
+            return None
+        same = self._by_name[inside[-1]] if inside else []
+        return same[0] if len(same) == 1 else None
+
+
+def inside(path: Path, root: Path) -> str:
+    """Returns a path relative to a folder if it is below, as configs have it."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is hidden, or of macOS's own."""
+    return name.startswith('.') or name in NOT_DATA
+
+
+def folders_of(paths: Sequence[Path], root: Path) -> str:
+    names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
+    return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)
+
+
+def peek(path: Path) -> bytes:
+    """Returns the content of a file, or of a large one both ends, to tell its format."""
+    size = path.stat().st_size
+    with path.open('rb') as file:
+        if size <= 64 * ENDS:
+            return file.read()
+        first = file.read(ENDS)
+        file.seek(size - ENDS)
+        return first + file.read()
+
+
+def read_text(path: Path) -> str:
+    """Reads UTF-8, or UTF-16 with a mark at its beginning; another encoding, or too large a file, is a UserError."""
+    if path.stat().st_size > MAX_TEXT:
+        raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')
+    content = path.read_bytes()
+    encoding = 'utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig'
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b'\n', 0, error.start) + 1
+        raise UserError(f'{path} is not UTF-8 in line {line}: save it with that encoding.') from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads the lines of a file of text that are not blank, stripped; see `read_text`."""
+    return [line.strip() for line in re.split(r'[\r\n]+', read_text(path)) if line.strip()]

@@ -1,0 +1,134 @@
+"""Objects of images, as readers of formats find them, and the same in COCO's layout."""
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as coco_mask
+
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.pictures.bands import Header, read_header
+from openmmlab_runs.pictures.masks import polygon_area
+from openmmlab_runs.texts import shown
+
+from .folder import Folder
+
+CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+LARGEST = 1e7  # pixels: no coordinate is larger
+
+
+@dataclass
+class Picture:
+    image: Path
+    annotation: Path | None = None  # its own file, if there is one
+    size: tuple[int, int] = (0, 0)  # width and height in pixels
+    stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
+    objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # the class and COCO's keys
+
+
+def read_headers(paths: Sequence[Path]) -> list[Header]:
+    """Reads sizes and types of images; a UserError if one is no image."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(read_header, paths))
+
+
+def points_of(value: object, where: str) -> np.ndarray:
+    """Returns `(N, 2)`, float64, for pairs or numbers in turn, also texts; else a UserError that begins with `where`.
+    """
+    try:
+        points = np.asarray(value, np.float64)
+        points = points.reshape(-1, 2) if points.ndim == 1 else points
+        if points.ndim == 2 and points.shape[1] == 2 and len(points) and (abs(points) <= LARGEST).all():
+            return points
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise UserError(f'{where} has {shown(value)} for points, but these are pairs of numbers: correct it.')
+
+
+def number_of(value: object, where: str, what: str) -> float:
+    """Returns a number that may be a text; raises a UserError if it is none, or not finite."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else np.nan
+    except (ValueError, OverflowError):
+        number = np.nan
+    if not abs(number) <= LARGEST:
+        raise UserError(f'{where} has {shown(value)} for {what}, which is not a number: correct it.')
+    return number
+
+
+def size_of(width: object, height: object, where: str) -> tuple[int, int]:
+    """Returns a size in whole pixels; 0 where none is stated. See `number_of`."""
+    return round(number_of(width or 0, where, 'width')), round(number_of(height or 0, where, 'height'))
+
+
+def box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> dict[str, Any]:
+    """Returns `bbox` and `area` of a box that is clipped to its image; corners may be in any order."""
+    xs, ys = ([min(max(side, 0), most) for side in sorted(pair)]
+              for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
+    found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
+    return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
+
+
+def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:
+    """Returns the keys of an object of one or more polygons, `(N, 2)` each, which are clipped to their image."""
+    parts = [part for part in (_clip(one, size).round(2) for one in parts) if len(part) >= 3]
+    if not parts:
+        return box(0, 0, 0, 0, size)
+    (left, top), (right, bottom) = np.concatenate(parts).min(axis=0), np.concatenate(parts).max(axis=0)
+    flat = [part.ravel().tolist() for part in parts]
+    return dict(box(left, top, right, bottom, size), area=sum(map(polygon_area, flat)), segmentation=flat)
+
+
+def _clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Clips a polygon, `(N, 2)`, at the borders of its image (Sutherland and Hodgman, 1974)."""
+    for axis, border, sign in ((0, 0, 1), (0, size[0], -1), (1, 0, 1), (1, size[1], -1)):
+        depth = sign * (points[:, axis] - border)  # inside from 0 on
+        if (depth >= 0).all():
+            continue
+        kept = []
+        for index in range(len(points)):
+            last = index - 1
+            if depth[last] * depth[index] < 0:
+                share = depth[last] / (depth[last] - depth[index])
+                kept.append(points[last] + share * (points[index] - points[last]))
+            if depth[index] >= 0:
+                kept.append(points[index])
+        points = np.reshape(kept, (-1, 2))
+    return points
+
+
+def rotated(x: float, y: float, width: float, height: float, degrees: float) -> np.ndarray:
+    """Returns the corners of a box around a centre, turned clockwise, `(4, 2)`."""
+    return turned([(-1, -1), (1, -1), (1, 1), (-1, 1)], x, y, width / 2, height / 2, degrees)
+
+
+def ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees: float = 0) -> np.ndarray:
+    """Returns a polygon of 32 points on an ellipse, turned clockwise around its centre, `(32, 2)`."""
+    return turned(np.stack([np.cos(CIRCLE), np.sin(CIRCLE)], axis=1), x, y, radius_x, radius_y, degrees)
+
+
+def turned(points: Any, x: float, y: float, factor_x: float, factor_y: float, degrees: float) -> np.ndarray:
+    """Scales points, turns them around the origin, clockwise since y points downwards, and moves them."""
+    cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+    return np.array(points) * (factor_x, factor_y) @ np.array([[cosine, sine], [-sine, cosine]]) + (x, y)
+
+
+def mask(pixels: np.ndarray) -> dict[str, Any]:
+    """Returns the keys of an object with a mask, `(H, W)`, bool."""
+    found = coco_mask.encode(np.asfortranarray(pixels, np.uint8))
+    return dict(bbox=[float(value) for value in coco_mask.toBbox(found)], area=float(coco_mask.area(found)), iscrowd=0,
+                segmentation=dict(size=list(found['size']), counts=found['counts'].decode()))
+
+
+def to_coco(samples: Sequence[Picture], classes: Sequence[str], folder: Folder
+            ) -> dict[str, list[dict[str, Any]]]:
+    """Returns samples in COCO's layout, with names of images relative to a folder, and all classes as categories."""
+    ids = {name: index for index, name in enumerate(classes, start=1)}
+    images = [dict(id=index, file_name=folder.name(sample.image), width=sample.size[0], height=sample.size[1])
+              for index, sample in enumerate(samples, start=1)]
+    objects = [dict(keys, image_id=index, category_id=ids[name])
+               for index, sample in enumerate(samples, start=1) for name, keys in sample.objects]
+    return dict(images=images, categories=[dict(id=index, name=name) for name, index in ids.items()],
+                annotations=[dict(keys, id=index) for index, keys in enumerate(objects, start=1)])

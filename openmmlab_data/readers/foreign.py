@@ -1,0 +1,42 @@
+"""Recognises annotations that cannot be read, and names what exports them in a format that can."""
+import re
+
+from openmmlab_data.form.folder import Folder
+
+HEAD = 4096  # bytes
+# Suffix, what the beginning of a file has, the format, and where its tool exports another one.
+FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
+    ('.xml', rb'<annotations[\s\S]*<track\b', 'CVAT for video',
+     'in CVAT choose Export task dataset, CVAT for images 1.1'),
+    ('.json', rb'"_via_|"regions"\s*:|"shape_attributes"', 'the VGG Image Annotator',
+     'in VIA choose Annotation, Export Annotations (COCO format)'),
+    ('.json', rb'"classTitle"|"classId"', 'Supervisely', 'run its app Export to COCO'),
+    ('.json', rb'"dm_format_version"|"infos"[\s\S]*"items"', 'Datumaro',
+     'run datum convert -i FOLDER -if datumaro -f coco_instances -o OUT -- --save-media'),
+    ('.json', rb'"imgHeight"|"gtFine"', 'Cityscapes polygons',
+     'run createTrainIdLabelImgs.py of cityscapesscripts, which writes label maps'),
+    ('.json', rb'"box2d"|"poly2d"|"frameIndex"', 'BDD100K (Scalabel)', 'run python -m scalabel.label.to_coco'),
+    ('.json', rb'"coordinates"', 'CreateML', 'convert it to COCO JSON with Roboflow or RectLabel'),
+    ('.json', rb'"schema_ref"|"darwin"|"bounding_box"[\s\S]*"slots"|"slots"', 'V7 Darwin',
+     'run darwin dataset convert with the format coco'),
+    ('.json', rb'"data_row"|"Labeled Data"', 'Labelbox', 'write COCO JSON with its Python package'),
+    ('.ndjson', rb'', 'Labelbox, or Ultralytics', 'export as COCO or YOLO'),
+    ('.csv', rb'(?i)^.*filename.*,.*xmin|^.*imageid.*,.*labelname|^[^,\n]+\.(jpe?g|png|bmp|tiff?),\d+,\d+,\d+,\d+,',
+     'boxes in a CSV file', 'export as COCO JSON or Pascal VOC XML'),
+    ('.txt', rb'^imagesource:|^(-?\d+(\.\d+)? ){8}\S+ \d\s', 'DOTA',
+     'call convert_dota_to_yolo_obb of ultralytics.data.converter'),
+    ('.txt', rb'(?m)^[A-Za-z_]+ \d\.?\d* \d -?\d+\.?\d* -?\d+\.?\d* ', 'KITTI', 'run datum convert -if kitti -f coco'),
+    ('.txt', rb'^\d+,-?\d+,-?[\d.]+,-?[\d.]+,[\d.]+,[\d.]+,', 'MOT', 'run datum convert -if mot_seq -f coco'),
+    ('.tfrecord', rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco'))
+
+
+def name_foreign(folder: Folder) -> str | None:
+    """Returns a clause that names the format of annotations and the way to another one; None if it is unknown."""
+    for path in folder.files[:1000]:
+        name = path.name.lower()
+        for suffix, pattern, form, remedy in FORMATS:
+            if name.endswith(suffix) or f'{suffix}-' in name:
+                with path.open('rb') as file:
+                    if re.search(pattern, file.read(HEAD)):
+                        return f'{path} has annotations of {form}, which are not read: {remedy}'
+    return None

@@ -1,0 +1,143 @@
+"""Finds out what a folder of data has: its format, splits, classes, images and annotations."""
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from openmmlab_data.form.folder import LABEL_WORDS, Folder, peek, words_of
+from openmmlab_data.form.splits import Data, divide
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import some, told
+
+from .coco_files import COCO
+from .foreign import name_foreign
+from .formats import CVAT, DEFAULTS, LABEL_STUDIO, LABELME, VOC, YOLO, Options, data_of, labels_of_yolo
+from .label_maps import LABEL_MAPS, find_label_maps
+
+KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAPS}'
+# Formats of JSON and XML files, by both ends of a file: those of one file for all images, and of one for each.
+SINGLE: dict[str, Callable[[bytes], bool]] = {
+    LABEL_STUDIO: lambda ends: ends.lstrip().startswith(b'[') and (b'"original_width"' in ends or all(
+        key in ends for key in (b'"data"', b'"annotations"', b'"file_upload"'))),
+    COCO: lambda ends: b'"images"' in ends and b'"categories"' in ends,
+    CVAT: lambda ends: b'<image' in ends and bool(re.search(rb'<annotations[\s>]', ends))}
+EACH: dict[str, Callable[[bytes], bool]] = {
+    LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
+    VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
+NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
+SHARE = 0.2  # of the images, for validation
+EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
+
+
+def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None, seed: int = 0) -> Data:
+    """Reads the annotations of a folder or file, and the sizes of all images.
+
+    Args:
+        source: A folder with one kind of annotations, or one of its files: COCO, CVAT, Label Studio, or data.yaml.
+        options: See `Options`.
+        val: A folder or file for validation, or without a split for it, the share of the images to take. Defaults to
+            None: that split, or else a fifth.
+        seed: Which images the share has. Defaults to 0.
+
+    Raises:
+        UserError: If there is no data, no annotation, several formats, a file that cannot be read, or a share of data
+            with a split for validation.
+    """
+    data = _read(source, options)
+    if 'train' not in data.splits or not (data.is_semantic or data.splits['train'].coco['annotations']):
+        raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
+    if val is not None and not re.fullmatch(r'\d*\.?\d+', val):
+        other = _read(Path(val), options)
+        if (other.form, other.suffixes) != (data.form, data.suffixes):
+            raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
+                            'otherwise: name data of the same kind.')
+        data.pixels += other.pixels
+        data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
+        short, long = sorted((data.classes, other.classes), key=len)
+        if data.is_semantic and long[:len(short)] != short:
+            raise UserError(f'{val} has the classes {some(other.classes)}, but {source} has {some(data.classes)}: give '
+                            'both the same list of classes.')
+        data.classes += [name for name in other.classes if name not in data.classes]
+        data.notes += [note for note in other.notes if note not in data.notes]
+    elif 'val' not in data.splits:
+        data.splits['train'], data.splits['val'] = divide(data, SHARE if val is None else float(val), seed)
+        number = len(data.splits['val'].coco['images'])
+        data.notes.append(f'There is no split for validation: it gets {number} images of training (seed {seed}).')
+    elif val is not None:
+        raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
+                        'or name a folder or file.')
+    _tell_splits(data)
+    return data
+
+
+def _read(source: Path, options: Options) -> Data:
+    is_file, suffix = source.is_file(), source.suffix.lower()
+    if not source.exists() or (not source.is_dir() and suffix not in NAMED):
+        raise UserError(f'{source} {"is a file of no known format" if source.exists() else "does not exist"}: name a '
+                        'folder, a COCO file, or the data.yaml of YOLO.')
+    root = source.parent if is_file else source
+    if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
+        root = root.parent
+    folder = Folder(root)
+    if not folder.images and not (is_file and suffix not in ('.json', '.xml')):
+        raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
+                        'annotations.')
+    # The description of YOLO may name folders elsewhere.
+    found = {form: files for form, files in _find_formats(folder, source).items() if files or is_file}
+    wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
+    # Label maps may hold numbers of objects.
+    wanted = wanted or ({} if options.semantic else found)
+    if not wanted:
+        if foreign := name_foreign(folder):
+            raise UserError(f'{foreign}.')
+        what = 'label maps' if options.semantic else 'annotations'
+        raise UserError(f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): '
+                        'put them beside the images, or in folders annotations/, labels/ or masks/ beside images/.')
+    if len(wanted) > 1:
+        raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task '
+                        'that only one has.')
+    (form, files), = wanted.items()
+    data = data_of(form, files, folder, options, source if is_file else None)
+    data.notes += folder.left_out
+    return data
+
+
+def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
+    if source.is_file():
+        path = Path(os.path.abspath(source))
+        form = YOLO if path.suffix.lower() not in ('.json', '.xml') else next(
+            (form for form, is_it in SINGLE.items() if is_it(peek(path))), COCO)
+        return {form: labels_of_yolo(folder) if form == YOLO else [path]}
+    found: dict[str, list[Path]] = {form: [] for form in (COCO, VOC, YOLO, LABELME, CVAT, LABEL_STUDIO, LABEL_MAPS)}
+    for path in folder.of('.json', '.xml'):
+        ends, is_xml = peek(path), path.suffix.lower() == '.xml'
+        forms = (form for form, is_it in (*SINGLE.items(), *EACH.items())
+                 if is_xml == (form in (VOC, CVAT)) and is_it(ends))
+        if form := next(forms, ''):
+            found[form].append(path)
+    found[YOLO] = labels_of_yolo(folder)
+    maps = set(find_label_maps(folder))
+    panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
+    found[LABEL_MAPS] = [path for path in sorted(maps) if panoptic.isdisjoint(path.parts)
+                         and (pair := folder.image_of(path)) and pair[1] not in maps]
+    return found
+
+
+def _tell_splits(data: Data) -> None:
+    images: dict[str, set[Path]] = {}
+    for name, split in data.splits.items():
+        images[name] = {split.images / image['file_name'] for image in split.coco['images']}
+        if data.is_semantic:
+            present = {data.classes[label] for image in split.coco['images'] for label in image['pixels']}
+        else:
+            names = {category['id']: category['name'] for category in split.coco['categories']}
+            present = {names[one['category_id']] for one in split.coco['annotations']}
+            full = {one['image_id'] for one in split.coco['annotations']}
+            if empty := sum(image['id'] not in full for image in split.coco['images']):
+                data.notes.append(f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.')
+        if missing := [name for name in data.classes if name not in present]:
+            data.notes.append(f'{name} has no {"pixel" if data.is_semantic else "object"} of class '
+                              f'{", ".join(missing)}.')
+    for name in ('val', 'test'):
+        both = sorted(images['train'] & images.get(name, set()))
+        data.notes += told(both, f'images are in train and {name}', ': metrics will be too good.')

@@ -1,0 +1,113 @@
+"""Builds models of configs and parts of them, whose parts must fit, and normalizes images as configs do."""
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS
+from torch import Tensor, nn
+
+from openmmlab_runs.config_walk import walk
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.registry import in_scope
+
+from .comparing import ChecksWeights
+
+# What to do about channels that do not fit.
+OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
+            'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
+            'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
+
+
+def backbone_config(cfg: Config) -> ConfigDict:
+    if 'backbone' not in cfg.get('model', {}):
+        raise UserError(f'config {cfg.filename} has no model.backbone: use a config that sets one.')
+    return cfg.model.backbone
+
+
+def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
+    """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
+    try:
+        with in_scope(cfg.get('default_scope')):
+            return MODELS.build(copy.deepcopy(part))  # some models change their config
+    except (OSError, ImportError):  # of this machine
+        raise
+    except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
+        raise UserError(f'the {part.get("type", "model")} of config {cfg.filename} cannot be built '
+                        f'({first_line(error).rstrip(".")}): correct it.') from error
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """Builds the model of a config as mmengine's runner does; a UserError if it cannot, or its parts do not fit."""
+    part = dict(cfg.get('model') or {})
+    if cfg.get('data_preprocessor'):
+        part.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = revert_sync_batchnorm(build(cfg, part))
+    check_model(model)
+    return model
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model."""
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
+            mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
+            # torch would silently broadcast a grey image.
+            if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
+                raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
+                                f'{backbone.in_channels}: {OF_BANDS}.')
+            _check_readers(part, [*backbone.out_channels])
+
+
+def _check_readers(part: nn.Module, given: list[int]) -> None:
+    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    neck = getattr(part, 'neck', None)
+    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
+        reader = getattr(part, name, None)
+        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
+        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
+            continue
+        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
+        if list(taken) not in (maps, maps[::-1]):
+            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
+                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
+
+
+def bands_loader(pipeline: Any) -> dict[str, Any] | None:
+    """Returns the part of a config of a pipeline, or of what has one, that is a LoadBandsFromFile, or None."""
+    return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
+
+
+def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
+    """Returns mean and standard deviation (zeros and ones by default), and whether images are RGB, not BGR.
+
+    They are those of the data preprocessor, or those of `Normalize` in the pipeline after `LoadBandsFromFile`.
+    """
+    if loader := bands_loader(cfg.get('test_dataloader')):
+        step = next((part for _, part in walk(cfg.test_dataloader) if part.get('type') == 'Normalize'), {})
+        count = loader['channels']
+        return list(step.get('mean') or [0.] * count), list(step.get('std') or [1.] * count), True
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    # mmpretrain calls it to_rgb.
+    is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
+    return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
+
+
+def to_input(image: np.ndarray, cfg: Config) -> Tensor:
+    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
+    check_takes_rgb(cfg.model.get('backbone', {}).get('in_channels', 3))
+    mean, std, is_rgb = normalization(cfg)
+    channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
+    normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return torch.from_numpy(normalized).permute(2, 0, 1)[None].contiguous()
+
+
+def check_takes_rgb(in_channels: int) -> None:
+    """Raises a UserError if a backbone takes another number of channels than three."""
+    if in_channels != 3:
+        raise UserError(f'in_channels of the backbone is {in_channels}, but this needs a backbone for RGB images: use '
+                        'another config.')

@@ -1,0 +1,131 @@
+"""Predicts large images in overlapping tiles, each of which answers for its core.
+
+The core is the part of a tile that is nearer to its middle than to those of its neighbours. A pixel has the class that
+the tile of its core found. An object counts if its centre is in the core of a tile that found it, or near. What several
+tiles found of it is joined (see `seams`): its box and mask are those of a tile that has all of it, or else
+the union of its pieces.
+
+mmdet's `shift_predictions` needs SAHI, forgets the masks, and would keep one of the whole image for each object. SAHI
+has its own models around mmdet's, and installs OpenCV, Shapely and others. mmseg's mode 'slide' holds scores of all
+classes for all pixels. Here memory holds one batch of tiles, the image, boxes with RLE masks, and the label map.
+"""
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from pycocotools import mask as coco_mask
+
+from openmmlab_runs.argument_checks import check_number
+from openmmlab_runs.data.scales import TileScale
+from openmmlab_runs.errors import UserError
+
+from .prediction import Prediction
+from .seams import OUTWARD, Seams, are_near
+
+
+class Tile(NamedTuple):
+    """Rows and columns of an image that are one tile, and those of its core."""
+    rows: slice
+    columns: slice
+    core_rows: slice
+    core_columns: slice
+
+
+class Tiling(NamedTuple):
+    """Tiles of `side` x `side` pixels, of which neighbours have `overlap` pixels in common or more, and their scale."""
+    side: int
+    overlap: int
+    scale: TileScale = 'train'
+
+    def is_for(self, size: tuple[int, int]) -> bool:
+        """Returns whether an image of a height and width is larger than a tile."""
+        return max(size) > self.side
+
+    def tiles(self, size: tuple[int, int]) -> list[Tile]:
+        """Returns the tiles of an image by its height and width, row by row; together, their cores are the image."""
+        return [Tile(rows, columns, core_rows, core_columns) for rows, core_rows in self._spans(size[0])
+                for columns, core_columns in self._spans(size[1])]
+
+    def _spans(self, length: int) -> list[tuple[slice, slice]]:
+        """Returns tiles and cores along one side of an image, with the same distance from each to the next."""
+        if length <= self.side:
+            return [(slice(0, length), slice(0, length))]
+        count = -(-(length - self.overlap) // (self.side - self.overlap))
+        starts = np.linspace(0, length - self.side, count).round().astype(int).tolist()
+        middles = [(start + self.side + following) // 2 for start, following in pairwise(starts)]
+        return [(slice(start, start + self.side), slice(begin, end))
+                for start, begin, end in zip(starts, [0, *middles], [*middles, length], strict=True)]
+
+
+def make_tiling(side: int | None, overlap: int | None = None, scale: TileScale = 'train') -> Tiling | None:
+    """Returns the tiling of a side, an overlap, by default a quarter of the side, and a scale; None without a side.
+
+    Raises:
+        UserError: If a number does not fit.
+    """
+    if side is None:
+        if overlap is not None:
+            raise UserError(f'overlap is {overlap}, but there are no tiles: give the side of a tile, too.')
+        return None
+    if scale not in ('train', 'config'):
+        check_number('tile_scale', scale, 0.01, 100, whole=False)
+    check_number('tile', side, 1)
+    overlap = side // 4 if overlap is None else overlap
+    check_number('overlap', overlap, 0, side - 1)
+    return Tiling(side, overlap, scale)
+
+
+def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:
+    """Joins the predictions of all tiles of an image of a size, height and width."""
+    first = parts[0]
+    if first.label_map is not None:
+        label_map = np.zeros(size, np.min_scalar_type(len(first.classes) - 1))
+        for part, tile in zip(parts, tiles, strict=True):
+            assert part.label_map is not None
+            rows, columns = tile.core_rows, tile.core_columns
+            label_map[rows, columns] = part.label_map[
+                rows.start - tile.rows.start:rows.stop - tile.rows.start,
+                columns.start - tile.columns.start:columns.stop - tile.columns.start]
+        return replace(first, size=size, label_map=label_map)
+    frames, cores = (OUTWARD * [(columns.start, rows.start, columns.stop, rows.stop) for rows, columns in spans]
+                     for spans in ([tile[:2] for tile in tiles], [tile[2:] for tile in tiles]))
+    boxes, labels, scores, indices = (np.concatenate(one) for one in zip(*(
+        (part.boxes - frames[index, [0, 1, 0, 1]], part.labels, part.scores, np.full_like(part.labels, index))
+        for index, part in enumerate(parts)), strict=True))
+    seams = Seams(boxes * OUTWARD, labels, indices, frames, size)
+    counts, masks = are_near(seams.edges, cores[seams.tiles]), [mask for part in parts for mask in part.masks or ()]
+    objects: list[tuple[int, list[int], np.ndarray]] = []  # the best box, all that make the object, and its edges
+    for group in seams.objects():
+        best = group[np.lexsort((scores[group], counts[group], ~seams.is_piece[group]))[-1]]
+        pieces = group if seams.is_piece[best] else [best]
+        edges = seams.edges[pieces].max(axis=0)
+        if counts[group].any() or are_near(edges, cores[seams.tiles[group]]).any():
+            objects.append((best, pieces, edges))
+    objects.sort(key=lambda one: -scores[one[0]])
+    order = [best for best, _, _ in objects]
+
+    def mask_of(index: int) -> dict[str, Any]:
+        tile = tiles[seams.tiles[index]]
+        return move_mask(masks[index], tile.rows.start, tile.columns.start, size)
+
+    return replace(
+        first, size=size, labels=labels[order], scores=scores[order],
+        boxes=np.array([edges for _, _, edges in objects], np.float32).reshape(-1, 4) * OUTWARD,
+        masks=None if first.masks is None else [_union([*map(mask_of, pieces)]) for _, pieces, _ in objects])
+
+
+def _union(masks: list[dict[str, Any]]) -> dict[str, Any]:
+    return masks[0] if len(masks) == 1 else dict(masks[0], counts=coco_mask.merge(masks)['counts'].decode())
+
+
+def move_mask(mask: dict[str, Any], top: int, left: int, size: tuple[int, int]) -> dict[str, Any]:
+    """Moves the RLE of a mask into an image of a size, height and width, without a mask of the image in memory."""
+    # RLE goes down one column after another. The zeros above and below end the runs of each column.
+    edges = np.diff(np.pad(coco_mask.decode(mask).astype(np.int8), ((1, 1), (0, 0))), axis=0).T
+    (columns, begins), (_, ends) = np.nonzero(edges > 0), np.nonzero(edges < 0)
+    runs = np.stack([begins, ends], axis=1) + (columns[:, None] + left) * size[0] + top
+    counts = np.diff(runs.flatten(), prepend=0, append=size[0] * size[1])
+    moved = coco_mask.frPyObjects(dict(size=list(size), counts=counts.tolist()), *size)
+    return dict(size=list(size), counts=moved['counts'].decode())

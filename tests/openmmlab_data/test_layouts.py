@@ -1,0 +1,283 @@
+"""Each layout of the table in docs/guides/own_data.md: its folder becomes a config that reads the same."""
+import random
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.logging import MessageHub
+from pycocotools import mask as coco_mask
+
+from cpvt_mm.new_config import new_config
+from openmmlab_data.form.splits import split_in
+from openmmlab_data.readers.own_data import find_data
+from openmmlab_runs.data.config_datasets import check_before_training
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.errors import UserError
+from tests.conftest import ROOT, refusal
+from tests.openmmlab_data import layouts
+from tests.tools.conftest import contents, save
+
+
+def made(write: layouts.Write, tmp_path: Path, *args: object, **kwargs: object) -> tuple[Config, list[str]]:
+    write(tmp_path / 'data')
+    before = contents(tmp_path / 'data')
+    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **{'arch': 'nano', **kwargs})
+    assert contents(tmp_path / 'data') == before
+    return load_config(tmp_path / 'my.py'), lines
+
+
+def stems(data: BaseDataset) -> list[str]:
+    return [Path(data.get_data_info(index)['img_path']).stem.rpartition(' ')[2] for index in range(len(data))]
+
+
+@pytest.mark.parametrize('are_masks, write', [
+    *((False, write) for writers in layouts.BOXES.values() for write in writers),
+    *((True, write) for writers in layouts.MASKS.values() for write in writers)])
+def test_objects_are_read(are_masks: bool, write: layouts.Write, tmp_path: Path) -> None:
+    cfg, _ = made(write, tmp_path, *([] if are_masks else ['boxes']))
+    assert cfg.model.type == ('MaskRCNN' if are_masks else 'FasterRCNN')
+    for split in ('train', 'val'):
+        data = layouts.dataset(cfg, split)
+        assert stems(data) == layouts.names_of(split) and data.metainfo['classes'] == layouts.CLASSES
+        for index in range(2):
+            instance, = data.get_data_info(index)['instances']
+            np.testing.assert_allclose(instance['bbox'], layouts.CORNERS, atol=0.01)
+            assert instance['bbox_label'] == index and not instance['ignore_flag']
+            if are_masks:
+                np.testing.assert_array_equal(as_mask(instance['mask']), layouts.label_map())
+        assert data[0]['inputs'].shape == (3, layouts.HEIGHT, layouts.WIDTH)
+
+
+def as_mask(segmentation: object) -> np.ndarray:
+    if isinstance(segmentation, list):
+        segmentation = coco_mask.merge(coco_mask.frPyObjects(segmentation, layouts.HEIGHT, layouts.WIDTH))
+    return coco_mask.decode(segmentation)
+
+
+@pytest.mark.parametrize('write', [write for writers in layouts.LABEL_MAPS.values() for write in writers])
+def test_label_maps_are_read(write: layouts.Write, tmp_path: Path) -> None:
+    cfg, _ = made(write, tmp_path)
+    assert cfg.default_scope == 'mmseg' and len(cfg.train_dataloader.dataset.metainfo.classes) == 2
+    for split in ('train', 'val'):
+        data = layouts.dataset(cfg, split)
+        assert stems(data) == layouts.names_of(split)
+    labels = layouts.dataset(cfg, 'val')[0]['data_samples'].gt_sem_seg.data[0]
+    np.testing.assert_array_equal(labels, layouts.label_map())
+
+
+def test_numbers_of_objects_become_masks_or_classes(tmp_path: Path) -> None:
+    [[write]] = layouts.OBJECTS.values()
+    cfg, lines = made(write, tmp_path)
+    for split in ('train', 'val'):
+        first, second = (layouts.dataset(cfg, split).get_data_info(index)['instances'] for index in range(2))
+        np.testing.assert_array_equal(as_mask(first[0]['mask']), layouts.label_map())
+        assert (len(first), len(second)) == (1, 2)
+    assert any('are taken for objects of class object (--masks classes' in line for line in lines)
+    cfg, _ = made(write, tmp_path / 'classes', masks='classes')
+    assert cfg.default_scope == 'mmseg' and cfg.model.decode_head.num_classes == 3
+
+
+def test_the_guide_has_a_row_for_each_layout() -> None:
+    guide = (ROOT / 'docs/guides/own_data.md').read_text()
+    rows = set(re.findall(r'^\| ([^|]+?) \|', guide, re.MULTILINE))
+    assert {*layouts.BOXES, *layouts.MASKS, *layouts.LABEL_MAPS, *layouts.OBJECTS} <= rows
+
+
+def with_lonely_files(root: Path) -> None:
+    layouts.voc(root)
+    layouts.text(root / 'Annotations/lonely.xml', (root / 'Annotations/a.xml').read_text())
+    save(root / 'JPEGImages/bare.jpg', layouts.PIXELS)
+    layouts.text(root / 'Annotations/d.xml', layouts.XML.format('cat'))
+
+
+@pytest.mark.parametrize('write, words', [
+    (layouts.yolo_named('train: images/train\nval: images/val'), [
+        'train: 2 images of images/train/, 2 objects.', 'val: 2 images of images/val/, 2 objects.',
+        '1 images are in no split that ', 'such as old_export/images/z.jpg.']),
+    (with_lonely_files, ['1 XML files have no image', 'lonely.xml', '1 images have no XML file', 'bare.jpg',
+                         'val has no object of class dog.']),
+    (layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: np.tri(60, 80, -53, np.uint8)), [
+        'the least class_1 (0.58%): class_weight in model.decode_head.loss_decode']),
+    (partial(layouts.yolo, suffix='.png', pixels=np.full((layouts.HEIGHT, layouts.WIDTH), 4000, np.uint16)), [
+        'Images are loaded whole, with 1 channels of uint16'])])
+def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str], tmp_path: Path) -> None:
+    _, lines = made(write, tmp_path)
+    assert all(any(one in line for line in lines) for one in words)
+
+
+@pytest.mark.parametrize('description, words', [
+    ('train: images/nothing', 'names images/nothing for train, which is not there'),
+    ('train: {a: [b]}', 'for train, but this is a folder, a list of images'), ('kpt_shape: [a, b]', 'has kpt_shape '),
+    ('names: [[cat], dog]', 'for names, but these are a list'), ('names: [*x]', 'is not YAML')])
+def test_a_description_that_means_nothing_is_an_error(description: str, words: str, tmp_path: Path) -> None:
+    layouts.yolo(tmp_path / 'data', description=f'names: [cat, dog]\n{description}')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+
+
+def test_a_validation_that_is_the_training_is_obeyed_and_told(tmp_path: Path) -> None:
+    cfg, lines = made(layouts.yolo_named('train: images/train\nval: images/train'), tmp_path)
+    assert stems(layouts.dataset(cfg, 'val')) == stems(layouts.dataset(cfg, 'train')) == ['a', 'b']
+    assert any('2 images are in train and val' in line for line in lines)
+
+
+def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Path) -> None:
+    layouts.yolo(tmp_path / 'elsewhere', description='')
+    layouts.text(tmp_path / 'data/my.yaml', f'path: {tmp_path}/elsewhere\ntrain: images/train\n'
+                 'val: ../elsewhere/images/val\nnames: {0: no, 1: 007}')
+    new_config(tmp_path / 'data/my.yaml', tmp_path / 'my.py', arch='nano')
+    cfg = load_config(tmp_path / 'my.py')
+    assert [stems(layouts.dataset(cfg, split)) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
+    assert len(layouts.dataset(cfg, 'train').get_data_info(0)['instances']) == 1
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('no', '007')
+
+
+def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: Path) -> None:
+    layouts.voc(tmp_path / 'real')
+    (tmp_path / 'data').mkdir()
+    (tmp_path / 'data/link').symlink_to(tmp_path / 'real')
+    (tmp_path / 'real/JPEGImages/circle').symlink_to(tmp_path / 'real')
+    (tmp_path / 'real/JPEGImages/nowhere.jpg').symlink_to('nothing.jpg')
+    for place in ('.ipynb_checkpoints/z', 'JPEGImages/._a', '__MACOSX/JPEGImages/z'):
+        save(tmp_path / f'real/{place}.jpg', layouts.PIXELS)
+    layouts.text(tmp_path / 'real/Annotations/.hidden.xml', 'nothing')
+    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano')
+    assert stems(layouts.dataset(load_config(tmp_path / 'my.py'), 'train')) == ['a', 'b']
+    assert any('1 links lead nowhere' in line for line in lines)
+
+
+def test_images_without_objects_are_kept_and_may_be_left_out(tmp_path: Path) -> None:
+    save(tmp_path / 'data/images/train/empty.jpg', layouts.PIXELS)
+    cfg, lines = made(layouts.yolo, tmp_path)
+    assert stems(layouts.dataset(cfg, 'train')) == ['a', 'b', 'empty']
+    assert any('1 images of train have no objects: they teach' in line for line in lines)
+    new_config(tmp_path / 'data', tmp_path / 'other.py', arch='nano', drop_empty=True)
+    assert stems(layouts.dataset(load_config(tmp_path / 'other.py'), 'train')) == ['a', 'b']
+
+
+@pytest.mark.parametrize('name, split', [
+    ('latest', ''), ('train2017', 'train'), ('instances_val', 'val'), ('TestImages', 'test'), ('trainval', 'train'),
+    ('train-test', ''), ('evaluation', '')])
+def test_a_split_is_a_whole_word(name: str, split: str) -> None:
+    assert split_in(name) == split
+
+
+def test_a_file_that_is_named_is_for_training(tmp_path: Path) -> None:
+    layouts.BOXES['COCO'][0](tmp_path / 'data')
+    new_config(tmp_path / 'data/annotations/instances_val2017.json', tmp_path / 'my.py', arch='nano', val='0.5')
+    cfg = load_config(tmp_path / 'my.py')
+    assert sorted(stems(layouts.dataset(cfg, 'train')) + stems(layouts.dataset(cfg, 'val'))) == ['c', 'd']
+
+
+def test_oriented_boxes_are_clipped_at_the_border(tmp_path: Path) -> None:
+    """A square that stands on a corner, half of it outside."""
+    cfg, _ = made(lambda root: layouts.yolo(root, '{} 0 0.25 0.25 0.5 0 0.75 -0.25 0.5'), tmp_path)
+    mask, = layouts.dataset(cfg, 'train').get_data_info(0)['instances'][0]['mask']
+    np.testing.assert_allclose(np.reshape(mask, (-1, 2)), [(0, 15), (20, 30), (0, 45)], atol=1e-2)
+
+
+def test_colours_that_no_table_has_mean_no_class(tmp_path: Path) -> None:
+    write = layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', layouts.coloured, 'classes.txt',
+                         'sky 0 0 0\nsea 9 9 9')
+    cfg, lines = made(write, tmp_path)
+    assert any('1 colours of label maps are not in classes.txt, such as (200, 30, 10)' in line for line in lines)
+    labels = layouts.dataset(cfg, 'val')[0]['data_samples'].gt_sem_seg.data
+    assert labels.unique().tolist() == [0, 255]
+    assert layouts.dataset(cfg, 'val').metainfo['palette'] == [(0, 0, 0), (9, 9, 9)]
+
+
+@pytest.mark.parametrize('name, content, words', [
+    ('annotations.xml', '<annotations><track id="0"></track></annotations>', 'CVAT for images 1.1'),
+    ('via_project.json', '{"_via_settings": {}, "_via_img_metadata": {}}', 'Export Annotations (COCO format)'),
+    ('a.jpg.json', '{"objects": [{"classTitle": "cat"}]}', 'Supervisely'),
+    ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'datum convert'),
+    ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes'),
+    ('_annotations.csv', 'filename,width,height,class,xmin,ymin,xmax,ymax\n', 'CSV'),
+    ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
+    ('label_2/a.txt', 'Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59\n', 'KITTI')])
+def test_what_is_not_read_is_named_with_the_way_out(name: str, content: str, words: str, tmp_path: Path) -> None:
+    save(tmp_path / 'data/images/a.jpg', layouts.PIXELS)
+    layouts.text(tmp_path / 'data' / name, content)
+    message = refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    assert words in message and 'which are not read' in message
+
+
+def test_thin_structures_keep_their_pixels(tmp_path: Path) -> None:
+    thin = np.zeros((600, 800), np.uint8)
+    thin[:, 100:103] = 1
+
+    def write(root: Path) -> None:
+        for _, _, name, split in layouts.samples():
+            save(root / f'images/{split}/{name}.jpg', np.zeros((600, 800, 3), np.uint8))
+            save(root / f'labels/{split}/{name}.png', thin)
+
+    cfg, lines = made(write, tmp_path)
+    assert cfg.scale == (800, 600) and cfg.crop_size == (320, 320)
+    assert layouts.dataset(cfg, 'train')[0]['inputs'].shape == (3, 320, 320)
+    assert any(line.startswith('The thinnest class is 3.0 pixels wide') for line in lines)
+
+
+def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        layouts.LABEL_MAPS['Label maps'][0](root)
+        save(root / 'images/val/d.jpg', layouts.PIXELS[:40])
+        save(root / 'annotations/val/d.png', layouts.label_map()[:40])
+
+    cfg, _ = made(write, tmp_path)
+    check_before_training(cfg, ['val'])
+    cfg.val_dataloader.batch_size = 2
+    assert 'val_dataloader.batch_size is 2, but images have several sizes' in refusal(
+        check_before_training, cfg, ['val'])
+    cfg.val_dataloader.dataset.pipeline[1] = dict(type='Resize', scale=(64, 64), keep_ratio=False)
+    check_before_training(cfg, ['val'])
+
+
+@pytest.mark.parametrize('options, words', [
+    ({'val_dataloader.num_workers': 0}, 'set val_dataloader.persistent_workers=False'),
+    ({'model.test_cfg': dict(mode='slide', crop_size=(32, 32), stride=(64, 32))}, 'model.test_cfg.stride is (64, 32)')])
+def test_what_would_fail_later_is_refused_with_its_key(options: dict, words: str, tmp_path: Path) -> None:
+    made(layouts.LABEL_MAPS['Label maps'][0], tmp_path)
+    assert words in refusal(load_config, tmp_path / 'my.py', options)
+
+
+@pytest.mark.slow
+def test_batches_without_objects_train(tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        layouts.yolo_polygons(root)
+        for name in 'efgh':
+            save(root / f'images/train/{name}.jpg', layouts.PIXELS)
+
+    made(write, tmp_path, iters=6, batch=1)
+    train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
+    assert (tmp_path / 'run/iter_6.pth').exists()
+    assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
+
+
+TABLES = layouts.BOXES, layouts.MASKS, layouts.LABEL_MAPS, layouts.OBJECTS
+WRITERS = [write for table in TABLES for writers in table.values() for write in writers]
+TEXTS = ('.json', '.xml', '.txt', '.yaml', '.names', '.data', '.csv')
+WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&', b'../..', b'[', b'{', b'*a', b'&a',
+         b'\0', b'\xff', b'1e400', b'5000000000', b'null', b'true', b'[[]]', b'{}']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', range(10))
+def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) -> None:
+    """In each layout, a few words or bytes of an annotation file are others."""
+    draw = random.Random(seed)
+    for index, write in enumerate(WRITERS):
+        root = tmp_path / str(index)
+        write(root)
+        texts = [path for path in sorted(root.rglob('*')) if path.suffix in TEXTS]
+        path = draw.choice(texts or sorted(path for path in root.rglob('*') if path.is_file()))
+        parts = re.split(rb'([\s,:;<>"=\[\]{}]+)', path.read_bytes())
+        for place in draw.sample(range(len(parts)), min(2, len(parts))):
+            parts[place] = draw.choice(WORDS)
+        path.write_bytes(b''.join(parts))
+        try:
+            find_data(root)
+        except UserError as error:
+            assert '\n' not in str(error)
