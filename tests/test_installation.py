@@ -16,6 +16,7 @@ import yaml
 
 import openmmlab_compat
 from openmmlab_runs.libraries import require
+from lab.commands import house
 from tests.conftest import ROOT, refusal
 
 Run = Callable[[str], subprocess.CompletedProcess]
