@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.layers import Attention, Block, Projected
 from cpvt_mm.models.pyramid_cpvt import PyramidStage
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.packing import grids_of
+from cpvt_mm.zoo.family import STRIDES
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label
 

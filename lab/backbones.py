@@ -7,9 +7,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.archs import PYRAMID_ARCHS, PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.weights.renaming import Format
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
+from cpvt_mm.zoo.family import PyramidArch
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, in_groups, parse_candidate
 from .counting import Work, attention_at_once, count_flops, count_work

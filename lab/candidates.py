@@ -12,12 +12,12 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.archs import PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.tokens.grid import Size, pad_or_crop
 from cpvt_mm.tokens.padding import PAD_SIZE_DIVISOR, Output, group_clips
 from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
 from cpvt_mm.weights.renaming import Format
+from cpvt_mm.zoo.family import PyramidArch
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.libraries import require
 

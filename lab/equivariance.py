@@ -23,8 +23,8 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.layers import Attention
+from cpvt_mm.zoo.family import STRIDES
 from openmmlab_runs.checkpoints.loading import check_takes_rgb
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.images import read_image

@@ -14,9 +14,9 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.runner import set_random_seed
 
-from cpvt_mm.models.archs import PYRAMID_ARCHS
 from cpvt_mm.models.init import logs_from
 from cpvt_mm.swap import read_config, swap_backbone
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.registry import in_scope

@@ -14,8 +14,8 @@ from cpvt_mm.encodings import (
     SinusoidalPE,
     StageSpec,
 )
+from cpvt_mm.zoo.families import PLAIN_ARCHS, PYRAMID_ARCHS
 
-from .archs import PLAIN_ARCHS, PYRAMID_ARCHS
 from .cpvt import CPVT
 from .create import create_backbone, list_backbones
 from .neck import SimpleFeaturePyramid

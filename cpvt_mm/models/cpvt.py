@@ -12,8 +12,9 @@ from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_map, to_o
 from cpvt_mm.tokens.packing import Layout, mean_of_cells, unpack, with_tokens
 from cpvt_mm.tokens.padding import Output
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
+from cpvt_mm.zoo.families import PLAIN_ARCHS
+from cpvt_mm.zoo.family import PlainArch, parse_arch
 
-from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PatchEmbed
 from .init import InitCfg

@@ -5,11 +5,11 @@ from typing import Any
 from mmengine.config import Config
 
 from cpvt_mm.weights.released import RELEASED, ROPE_TOP1, SCHEME
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
 
-from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT
 from .pyramid_cpvt import PyramidCPVT
 

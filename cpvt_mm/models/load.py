@@ -12,12 +12,11 @@ from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.plain_formats import REGISTERS, PlainFormat
 from cpvt_mm.weights.released import find_released
 from cpvt_mm.weights.renaming import POSITION_TABLE
+from cpvt_mm.zoo.families import name_of
 from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
-
-from .archs import name_of
 
 STEM = 'patch_embed.proj.weight'
 BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')

@@ -10,8 +10,9 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.grid import grid_size, to_output
 from cpvt_mm.tokens.packing import Layout, Packing, unpack, with_tokens, without_tokens
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
+from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
-from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .embeddings import PATCH_EMBEDS, PatchEmbed
 from .init import InitCfg

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import torch
 
 from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
-from cpvt_mm.models.archs import STRIDES, PlainArch, parse_arch
 from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.weights.released import RELEASED, SCHEME
+from cpvt_mm.zoo.family import STRIDES, PlainArch, parse_arch
 
 from .probing import CannotSwap, Maps
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from cpvt_mm.models.archs import PYRAMID_ARCHS
 from cpvt_mm.tokens.padding import padded_size
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab.arguments import COCO, check_least, parse_batch
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate

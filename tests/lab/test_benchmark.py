@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cpvt_mm.models.archs import PYRAMID_ARCHS
+from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab import running
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure

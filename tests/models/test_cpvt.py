@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import CPVT
-from cpvt_mm.models.archs import PLAIN_ARCHS
 from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.zoo.families import PLAIN_ARCHS
 from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.conftest import Operators
 from tests.models.conftest import assert_named, outspoken

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cpvt_mm.models.archs import PyramidArch
 from cpvt_mm.models.create import PVT, PVTV2
+from cpvt_mm.zoo.family import PyramidArch
 
 LINEAR = {**PVTV2, 'sr_mode': 'pool', 'mlp_mode': 'relu-conv'}
 OF_MM = dict(embed_norm_eps=1e-6)

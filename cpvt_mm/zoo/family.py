@@ -1,0 +1,59 @@
+"""What a family of backbones has: its sizes."""
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from cpvt_mm.tokens.validation import check_names, check_positive
+
+Arch = TypeVar('Arch')
+STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels
+
+
+@dataclass(frozen=True)
+class PyramidArch:
+    """Widths and depths of the stages: each attribute has one int for each of the four."""
+    embed_dims: Sequence[int]  # channels of a token
+    depths: Sequence[int]  # numbers of blocks
+    num_heads: Sequence[int]  # each divides the stage's `embed_dims`
+    mlp_ratios: Sequence[int]  # hidden channels of an MLP, as a multiple of `embed_dims`
+    sr_ratios: Sequence[int]  # by which spatial reduction shrinks each side of the key grid
+
+    def __post_init__(self) -> None:
+        for name, values in asdict(self).items():
+            if not isinstance(values, Sequence) or len(values) != len(STRIDES):
+                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one for each stage.')
+            for value in values:
+                check_positive(f'arch: {name}', value)
+        for width, heads in zip(self.embed_dims, self.num_heads, strict=True):
+            if width % heads:
+                raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
+
+
+@dataclass(frozen=True)
+class PlainArch:
+    """Width and depth of a plain backbone."""
+    embed_dims: int  # channels of a token
+    depth: int  # number of blocks
+    num_heads: int  # divides `embed_dims`
+    mlp_ratio: int = 4  # hidden channels of an MLP, as a multiple of `embed_dims`
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_positive(f'arch: {name}', value)
+        if self.embed_dims % self.num_heads:
+            raise ValueError(f'arch: num_heads is {self.num_heads}, but must divide embed_dims, {self.embed_dims}.')
+
+
+def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
+    """Returns `named[arch]`, or builds the dataclass `cls` from a dict; raises a ValueError if neither fits."""
+    parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
+    allowed = [field.name for field in parts]
+    required = [field.name for field in parts if field.default is MISSING]
+    if isinstance(arch, dict):
+        check_names('a key of arch', arch, allowed)
+        if not set(required) <= set(arch):
+            raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(required)}.')
+        return cls(**arch)
+    if arch not in list(named):
+        raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
+    return named[arch]
