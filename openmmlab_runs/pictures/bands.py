@@ -37,35 +37,42 @@ class Pixels(NamedTuple):
 
 
 class Header(NamedTuple):
+    """What `read_header` tells of an image, as it is loaded: after the turn that its EXIF data asks for."""
     height: int
     width: int
     pixels: Pixels
-    turn: int = 1  # see `orientation`
+    turn: int = 1  # by EXIF's number; see `orientation`
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
 
 
-def header_of(file: BinaryIO, name: str | Path) -> Header:
-    """Reads the size and type of an image, but no pixel; a UserError if it is none."""
+def read_header(source: str | Path | BinaryIO, name: str | Path | None = None) -> Header:
+    """Reads the size and type of an image, but no pixel, of a path, or of an open file with a name for errors.
+
+    Raises:
+        UserError: If it is no image, or has several.
+    """
+    if isinstance(source, str | Path):
+        with explained(source):
+            check_regular(source)
+            with open(source, 'rb') as file:
+                return read_header(file, source)
+    name = name or ''
     with explained(name):
-        if image := _plain(file, name):
+        if image := _plain(source, name):
             pixels = Pixels(Image.getmodebands(_loaded_mode(image)), 'uint8', True)
-        elif _is_tiff(file):
-            shape, axis, dtype = _layout(series := _series(file, name), name)
+        elif _is_tiff(source):
+            shape, axis, dtype = _layout(series := _series(source, name), name)
             channels = 1 if axis is None else shape[axis]
             height, width = (size for index, size in enumerate(shape) if index != axis)
             is_plain = dtype == np.uint8 and channels in (1, 3) and len(series.pages) == 1
             return Header(height, width, Pixels(channels, dtype.name, is_plain))
         else:
-            image = Image.open(file)
+            image = Image.open(source)
             pixels = Pixels(len(image.getbands()), 'uint16', False)
-        height, width = size_as_loaded(image)
-        return Header(height, width, pixels, orientation(image))
-
-
-def read_header(path: str | Path) -> Header:
-    with explained(path):
-        check_regular(path)
-        with open(path, 'rb') as file:
-            return header_of(file, path)
+        return Header(*size_as_loaded(image), pixels, orientation(image))
 
 
 def read_bands(path: str | Path, backend_args: dict[str, Any] | None = None) -> np.ndarray:
@@ -97,7 +104,7 @@ def read_view(path: str | Path) -> np.ndarray:
     """Reads a picture of an image to paint on, `(H, W, 3)`, RGB, uint8; see `to_view`."""
     with explained(path):
         content = get(path)
-        is_plain = header_of(BytesIO(content), path).pixels.is_plain
+        is_plain = read_header(BytesIO(content), path).pixels.is_plain
     return decode(BytesIO(content), path) if is_plain else to_view(decode_bands(content, path))
 
 
@@ -155,8 +162,8 @@ def _series(file: BinaryIO, name: str | Path) -> Any:
     try:
         from tifffile import TiffFile
     except ImportError as error:
-        raise UserError(f'image {name} is a TIFF of more channels or bits than Pillow reads: pip install tifffile (the '
-                        'extra tiff of cpvt_mm), or convert it.') from error
+        raise UserError(f'image {name} is a TIFF of more channels or bits than Pillow reads: pip install tifffile, or '
+                        'convert it.') from error
     file.seek(0)
     first, *more = TiffFile(file).series
     if first.kind == 'generic' or not first.is_pyramidal:  # else it is a slide, whose label is no image

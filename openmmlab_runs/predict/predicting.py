@@ -14,7 +14,6 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from mmengine.logging import print_log
-from PIL import Image
 
 from openmmlab_runs.argument_checks import check_flag, check_number, check_path
 from openmmlab_runs.checkpoints.comparing import check_fits
@@ -28,7 +27,7 @@ from openmmlab_runs.engine.console import Output
 from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
-from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, read_image, size_as_loaded
+from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, read_image
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
 from openmmlab_runs.registry import TRANSFORMS, in_scope
 
@@ -178,13 +177,12 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 def _size(image: Picture, loader: LoadBandsFromFile | None) -> tuple[int, int]:
     if isinstance(image, np.ndarray):
         return image.shape[:2]
-    if loader:
-        return read_header(image)[:2]
     try:
-        with Image.open(image) as header:
-            return size_as_loaded(header)
-    except Exception:  # `read_image` says why
-        return read_image(image).shape[:2]
+        return read_header(image).size
+    except UserError:
+        if loader:
+            raise
+        return read_image(image).shape[:2]  # without the package that the header needs, or says why not
 
 
 def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
@@ -268,7 +266,7 @@ def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score
     """
     name, most = 'image' if isinstance(image, np.ndarray) else Path(image).name, None if tiling else max_pixels
     if inferencer.bands_loader and not isinstance(image, np.ndarray):
-        check_pixels(read_header(image)[:2], image, most)
+        check_pixels(read_header(image).size, image, most)
     pixels = _pixels(inferencer, _Sized(name, image, (0, 0))) if inferencer.bands_loader or isinstance(
         image, np.ndarray) else read_image(image, max_pixels=most)
     one = _Sized(name, image, pixels.shape[:2], pixels)

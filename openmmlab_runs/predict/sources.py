@@ -18,7 +18,7 @@ from torch import Tensor
 from openmmlab_runs.argument_checks import check_flag, check_path
 from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.files import list_images, what_is
-from openmmlab_runs.pictures.bands import decode_bands, header_of
+from openmmlab_runs.pictures.bands import decode_bands, read_header
 from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
 from openmmlab_runs.storage import TRY, limited
 
@@ -160,7 +160,7 @@ def _fetched(url: str, as_rgb: bool) -> np.ndarray:
         raise UserError(f'image {url} has more than {most} bytes: take a smaller one, or download it.')
     if as_rgb:
         return decode(BytesIO(content), url, MAX_PIXELS)
-    check_pixels(header_of(BytesIO(content), url)[:2], url, MAX_PIXELS)
+    check_pixels(read_header(BytesIO(content), url).size, url, MAX_PIXELS)
     return decode_bands(content, url)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from openmmlab_runs.pictures.bands import Header, Pixels, decode_bands, header_of, read_bands, read_view, to_view
+from openmmlab_runs.pictures.bands import Header, Pixels, decode_bands, read_bands, read_header, read_view, to_view
 from openmmlab_runs.pictures.images import EXIF_ORIENTATION, read_image
 from tests.conftest import refusal
 
@@ -30,7 +30,7 @@ def tiff(values: np.ndarray, **settings: object) -> bytes:
 
 
 def check(content: bytes, expected: np.ndarray) -> Pixels:
-    read, header = decode_bands(content, 'a.tif'), header_of(io.BytesIO(content), 'a.tif')
+    read, header = decode_bands(content, 'a.tif'), read_header(io.BytesIO(content), 'a.tif')
     np.testing.assert_array_equal(read, expected, strict=True)
     assert (header.height, header.width, header.pixels.channels) == expected.shape
     assert header.pixels.dtype == expected.dtype.name
@@ -87,7 +87,7 @@ def test_images_of_8_bits_have_a_picture_that_mmcv_reads_too(mode: str, tmp_path
     Image.fromarray(pixels(channels=3, dtype='uint8')).convert(mode).save(path)
     bands = {'1': 1, 'L': 1, 'LA': 2, 'RGBA': 4}.get(mode, 3)  # palettes and inks become colours
     with path.open('rb') as file:
-        assert header_of(file, path).pixels == (bands, 'uint8', True)
+        assert read_header(file, path).pixels == (bands, 'uint8', True)
     assert read_bands(path).shape == (*pixels().shape[:2], bands)
     np.testing.assert_array_equal(read_view(path), read_image(path))
 
@@ -136,8 +136,8 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, 'imagecodecs', None)
     assert 'pip install imagecodecs, or save it without compression' in refusal(decode_bands, lzw, 'a.tif')
     monkeypatch.setitem(sys.modules, 'tifffile', None)
-    assert 'pip install tifffile (the extra tiff' in refusal(decode_bands, whole, 'a.tif')
-    assert header_of(io.BytesIO(tiff_8 := tiff_of_pillow()), 'b.tif') == Header(9, 12, Pixels(3, 'uint8', True))
+    assert 'pip install tifffile, or convert it' in refusal(decode_bands, whole, 'a.tif')
+    assert read_header(io.BytesIO(tiff_8 := tiff_of_pillow()), 'b.tif') == Header(9, 12, Pixels(3, 'uint8', True))
     assert decode_bands(tiff_8, 'b.tif').shape == (9, 12, 3)
 
 

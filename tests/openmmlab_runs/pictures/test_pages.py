@@ -10,7 +10,7 @@ from PIL import Image
 
 from openmmlab_data.readers.label_maps import read_label_map
 from openmmlab_runs.data.findings import Finding, Kind, decode
-from openmmlab_runs.pictures.bands import decode_bands, header_of, read_bands, read_header
+from openmmlab_runs.pictures.bands import decode_bands, read_bands, read_header
 from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.predict.sources import images_of, pages_of
 from tests.conftest import refusal
@@ -92,7 +92,7 @@ def test_series_of_a_tiff_are_no_channels() -> None:
 
     for content in (written(*[(grey, 0)] * 3), written(
             (grey, 0), (small[:20], 0), (grey[:60], 0), (small, 1), metadata=None)):
-        for read in (decode_bands, lambda content, name: header_of(io.BytesIO(content), name)):
+        for read in (decode_bands, lambda content, name: read_header(io.BytesIO(content), name)):
             assert refusal(read, content, 'a.tif') == f'image a.tif {SEVERAL}.'
     assert decode_bands(written((grey, 0), (small, 1), (small, 1), metadata=None), 'a.tif').shape == (64, 64, 1)
     times = io.BytesIO()
