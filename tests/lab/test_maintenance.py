@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.maintenance import coco_metric
 from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.maintenance.fuzzing import run_alone
 from lab.maintenance.numbers_of_docs import NUMBER, tables
-from lab.maintenance.scaling import all_reduce_seconds, most_gpus
 from lab.maintenance.study_results import best_of, read_rows
-from lab.maintenance.table_smoothness import neighbour_correlation
 from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, refusal
@@ -134,23 +131,6 @@ def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.Ca
     assert 'fail (seed 0, -n 1)' in run_tool(*words, '--orders', 1, '--processes', 1)
 
 
-@pytest.mark.slow
-def test_results_of_both_metrics_are_equal(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in (('IMAGES', 6), ('CLASSES', 2), ('OBJECTS', 30)):
-        monkeypatch.setattr(coco_metric, name, number)
-    monkeypatch.setattr('sys.argv', ['coco_metric.py'])
-    coco_metric.main()
-    assert re.search(r'\| made.json \| 6 \| 30 \| .* \| yes, \d+ values \|', capsys.readouterr().out)
-
-
-def test_communication_on_paper(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
-    # 2 GPUs exchange both halves of 100 MB at 1 GB/s; many send nearly all of it twice.
-    assert all_reduce_seconds(2, 100_000_000, 8, 0) == pytest.approx(0.1)
-    assert [most_gpus(100_000_000, 8, 0, step * (1 + 1e-9)) for step in (0.5, 1., 1.5)] == [1, 2, 4]
-    assert run_tool(FOLDER / 'scaling.py', '--gigabits', 25) == ''
-    assert '| large | 60.48 | 241.9 | ' in capsys.readouterr().out
-
-
 def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     images = [dict(width=width, height=height) for width, height in [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8]
     (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
@@ -162,18 +142,12 @@ def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.Capt
     assert f'\n| 8 | yes | {shares} | 1.5 |' in capsys.readouterr().out
 
 
-def test_correlation_of_neighbours() -> None:
-    signs = torch.ones(8, 8).index_fill(0, torch.arange(0, 8, 2), -1)
-    assert neighbour_correlation((signs * signs.T)[..., None]) == pytest.approx(-1)  # a chessboard
-    assert neighbour_correlation(signs[..., None]) == pytest.approx(0)  # stripes: -1 down, 1 across
-
-
 @pytest.mark.slow
 def test_the_matrix_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path) -> None:
     done, to_do = (config for config in list_configs('mmdet') if config.startswith('yolof/'))
     kept = asdict(Swap('mmdet', done, 'ResNet', 'refused', 'it was kept.'))
     open_results(tmp_path / 'work').put(f'mmdet::{done}', kept)
-    assert run_tool(FOLDER / 'swap_matrix.py', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
+    assert run_tool(ROOT / 'lab/stock_configs/matrix.py', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
                     '--work-dir', tmp_path / 'work', '--out', tmp_path / 'matrix.md') == ''
     page = (tmp_path / 'matrix.md').read_text()
     assert '| yolof | 2 | 1 |  | 1 |  |  |  | ran |' in page and '- 1: it was kept. `mmdet::yolof/' in page

@@ -72,18 +72,17 @@ def mmseg_mit(arch: PyramidArch) -> Peer:
     return model, model
 
 
-# Name -> what builds it, the options here, and the sizes of b0, b2 and so on for `lab.maintenance.pvt_equality`.
-PEERS: dict[str, tuple[Callable[[PyramidArch], Peer], dict[str, Any], tuple[str, ...]]] = {
-    'timm PVT v2': (timm_pvtv2, PVTV2, ('pvtv2-b0', 'pvtv2-b2')),
-    'timm PVT v2, linear': (timm_linear, LINEAR, ('pvtv2-b2',)),
-    'transformers PVT v2': (transformers_pvtv2, {**PVTV2, **OF_MM}, ('pvtv2-b0', 'pvtv2-b2')),
-    'transformers PVT v2, linear': (transformers_linear, {**LINEAR, **OF_MM}, ('pvtv2-b2',)),
-    'transformers SegFormer': (transformers_segformer, {**PVTV2, 'norm_eps': 1e-5}, ('mit-b0', 'mit-b2')),
-    'transformers PVT': (transformers_pvt, {**PVT, **OF_MM, 'cls_token': True, 'out_indices': (3,), 'out_norm': True},
-                         ('pvt-tiny',)),
-    'mmdet PVT': (mmdet_pvt, {**PVT, **OF_MM}, ('pvt-tiny', 'pvt-small')),
-    'mmdet PVT v2': (mmdet_pvtv2, {**PVTV2, **OF_MM}, ('pvtv2-b0', 'pvtv2-b2')),
-    'mmseg MiT': (mmseg_mit, {**PVTV2, **OF_MM}, ('mit-b0', 'mit-b2')),
+# Name -> what builds it, and the options here.
+PEERS: dict[str, tuple[Callable[[PyramidArch], Peer], dict[str, Any]]] = {
+    'timm PVT v2': (timm_pvtv2, PVTV2),
+    'timm PVT v2, linear': (timm_linear, LINEAR),
+    'transformers PVT v2': (transformers_pvtv2, {**PVTV2, **OF_MM}),
+    'transformers PVT v2, linear': (transformers_linear, {**LINEAR, **OF_MM}),
+    'transformers SegFormer': (transformers_segformer, {**PVTV2, 'norm_eps': 1e-5}),
+    'transformers PVT': (transformers_pvt, {**PVT, **OF_MM, 'cls_token': True, 'out_indices': (3,), 'out_norm': True}),
+    'mmdet PVT': (mmdet_pvt, {**PVT, **OF_MM}),
+    'mmdet PVT v2': (mmdet_pvtv2, {**PVTV2, **OF_MM}),
+    'mmseg MiT': (mmseg_mit, {**PVTV2, **OF_MM}),
 }
 
 

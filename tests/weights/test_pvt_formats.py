@@ -26,7 +26,7 @@ DEFAULT_SIZES = [(64, 96), (224, 224)]
 @torch.no_grad()
 @pytest.mark.parametrize('name', PEERS)
 def test_their_weights_give_their_outputs(name: str, tmp_path: Path) -> None:
-    build, options, _ = PEERS[name]
+    build, options = PEERS[name]
     theirs, run = build(PyramidArch(**NARROW))
     torch.save(randomized(theirs).state_dict(), tmp_path / 'theirs.pth')
     ours = pretrained(tmp_path / 'theirs.pth', arch=NARROW, **options)
