@@ -16,7 +16,7 @@ endif
 .PHONY: demo test test-all test-clusters test-gpu bench-gpu canary lint docs numbers env
 
 demo: env
-	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
+	$(RUN) -m lab demo --work-dir work_dirs/demo-$(STACK)
 
 test: env  # what a contributor runs: without the slow ones
 	$(PYTEST) -m "not slow and not gpu"
@@ -62,7 +62,7 @@ docs: .venv-docs/ready
 	@echo 'Open docs/_build/html/index.html.'
 
 numbers:  # for each table of README and docs the command that makes it
-	@$${PYTHON:-python3} -m lab.maintenance.numbers_of_docs
+	@$${PYTHON:-python3} -m lab numbers_of_docs
 
 # mmcv, mmdet and mmsegmentation are not needed for this.
 .venv-docs/ready: pyproject.toml

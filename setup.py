@@ -8,7 +8,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 MIM_FILES = ('configs', 'tools', 'model-index.yml')
 # Tools for the clone: they call `lab`, or install it.
-CLONE_TOOLS = ('analysis_tools', 'dataset_converters', 'demo.py', 'setup_env.sh')
+CLONE_TOOLS = ('analysis_tools', 'setup_env.sh')
 
 
 class BuildWithMim(build_py):

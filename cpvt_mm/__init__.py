@@ -6,7 +6,7 @@ Importing it registers the backbones and position encodings. Where to look:
 - `encodings`: `PEG` and the other position encodings.
 - `weights`: formats of other libraries, and weights that their authors released.
 - `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
-- `export`, `hub`, `timm`, `optim`, `preprocessors`, `distillation`, `batch_invariance`: one thing each, as named.
+- `export`, `hub`, `timm`, `optim`, `preprocessors`, `batch_invariance`: one thing each, as named.
 
 An image takes this way; each function calls the next one:
 

@@ -1,21 +1,18 @@
 """The data preprocessors of mmdet and mmseg, which also tell the backbone about the batch."""
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.grid import Size, pad_or_crop
+from cpvt_mm.tokens.grid import pad_or_crop
 from cpvt_mm.tokens.padding import BatchInfo, TellsSizes
-from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
 
 from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor  # noqa: E402
-from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackDataPreprocessor  # noqa: E402
 from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPreProcessor  # noqa: E402
 from mmseg.structures import SegDataSample  # noqa: E402
 
@@ -40,31 +37,6 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
         """Prepares a model to predict; returns whether test batches may have images of several sizes."""
         divisor: Any = self.pad_size_divisor
         return _take_several_sizes(model, divisor)
-
-
-@MODELS.register_module()
-class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
-    """mmdet's TrackDataPreprocessor, which tells the clip length (for `PEG(ndim=3)`) and image sizes
-    (`padding='exact'`).
-
-    Args:
-        window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.
-
-    Raises:
-        ValueError: If `window` is not a positive int.
-    """
-
-    def __init__(self, *args: Any, window: int | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if window is not None:
-            check_positive('window', window)
-        self.window = window
-
-    def describe(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> BatchInfo:
-        """Describes clips; in training with `use_det_processor`, images, as for a detector."""
-        if training and self.use_det_processor:
-            return super().describe(inputs, sizes, training)
-        return BatchInfo.of_clips(inputs, sizes, None if training else self.window)
 
 
 @MODELS.register_module()

@@ -4,13 +4,10 @@ import importlib
 from mmengine import registry
 from mmengine.registry import Registry
 
-# Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
+# Modules that need mmdet and mmseg. They are imported only when a config names their class.
 LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.preprocessors',
-    'TrackDataPreprocessor': 'cpvt_mm.preprocessors',
     'SegDataPreProcessor': 'cpvt_mm.preprocessors',
-    'DistilledClassifier': 'cpvt_mm.distillation',
-    'DistilledHead': 'cpvt_mm.distillation',
 }
 
 

@@ -1,1 +1,1 @@
-"""Modules of the analysis tools: what they measure, compare and draw."""
+"""Studies, measurements and checks of the project; `python -m lab` lists the commands."""

@@ -34,7 +34,7 @@ from tests.pictures import random_image
 from tests.state import put_back
 
 # Property tests draw the same examples in each run, so that a change passes or fails for what it changes. Others are
-# drawn with `pytest --hypothesis-profile=default`, and by the fuzzers of lab/maintenance.
+# drawn with `pytest --hypothesis-profile=default`, and by the fuzzers of lab.
 settings.register_profile('repeatable', derandomize=True)
 settings.load_profile('repeatable')
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,6 @@ mmengine.config.config.FormatCode = lambda text, **style: (text, True)
 GOLDEN = ROOT / 'tests/golden'
 UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
-MASK2FORMER_VIS = ROOT / 'configs/toy/mask2former-vis_pyramid-cpvt-nano_toy-video.py'
 
 # The backbones of the reference outputs.
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
@@ -173,7 +172,7 @@ def kept_bytes(model: nn.Module, run: Callable[[], object]) -> int:
 @pytest.fixture(scope='session')
 def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small toy dataset: 8 images to train on, 4 to validate."""
-    from lab.datasets.toy_shapes import write_toy_shapes
+    from lab.commands.toy_shapes import write_toy_shapes
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
     return root
@@ -183,15 +182,6 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def data(toy_shapes: Path, tmp_path: Path) -> Path:
     """A copy of the toy dataset to damage."""
     return shutil.copytree(toy_shapes, tmp_path / 'data')
-
-
-@pytest.fixture(scope='session')
-def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small toy dataset of videos: 4 to train on, 8 to validate, with all classes."""
-    from lab.datasets.toy_video import write_toy_video
-    root = tmp_path_factory.mktemp('data') / 'toy_video'
-    assert list(write_toy_video(root, num_train=4, num_val=8)) == list(range(1, 13))
-    return root
 
 
 @pytest.fixture
@@ -237,12 +227,16 @@ def refusal(call: Callable[..., object], *args: object, error: type[Exception] =
 
 @pytest.fixture
 def run_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Runs a tool in this process; returns what it exits with: '' or an error's sentence."""
+    """Runs a tool, or 'lab NAME', in this process; returns what it exits with: '' or an error's sentence."""
 
     def run(tool: str, *args: object) -> str:
-        monkeypatch.setattr(sys, 'argv', [tool, *map(str, args)])
+        tool, *name = tool.split(' ')
+        monkeypatch.setattr(sys, 'argv', [tool, *name, *map(str, args)])
         try:
-            runpy.run_path(str(ROOT / 'tools' / tool), run_name='__main__')
+            if tool == 'lab':
+                runpy.run_path(str(ROOT / 'lab/__main__.py'), run_name='__main__')
+            else:
+                runpy.run_path(str(ROOT / 'tools' / tool), run_name='__main__')
         except SystemExit as end:
             return str(end.code)
         return ''

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import openmmlab_compat
-from openmmlab_runs.libraries import require
 from lab.commands import house
+from openmmlab_runs.libraries import require
 from tests.conftest import ROOT, refusal
 
 Run = Callable[[str], subprocess.CompletedProcess]
@@ -86,12 +86,12 @@ import torch, cpvt_mm
 from mmengine.registry import MODELS
 model = MODELS.build(dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
 print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
-MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))
+MODELS.build(dict(type='cpvt_mm.DetDataPreprocessor'))
 ''')
     assert done.stdout.strip() == '[(1, 32, 9, 17), (1, 64, 5, 9), (1, 128, 3, 5), (1, 192, 2, 3)]', done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith('ImportError: mmpretrain cannot be imported (')
-    assert 'pip install onedl-mmpretrain' in last
+    assert last.startswith('ImportError: mmdet cannot be imported (')
+    assert 'install one stack' in last
 
 
 @pytest.mark.parametrize('module, error, advice', [

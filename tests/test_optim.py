@@ -78,7 +78,7 @@ def test_schedulers_keep_the_ratios_and_the_log_tells_the_rates(log: list) -> No
     torch.testing.assert_close(torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups]), before * factor)
 
 
-@pytest.mark.parametrize('name', ['cpvt-ti-distilled', 'pyramid-cpvt-s'])
+@pytest.mark.parametrize('name', ['cpvt-ti', 'pyramid-cpvt-s'])
 def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
     family = 'pyramid_cpvt' if 'pyramid' in name else 'cpvt'
     model = build_model(load_config(ROOT / f'configs/{family}/{name}_16xb64_in1k.py'))

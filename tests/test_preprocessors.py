@@ -9,23 +9,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmdet.apis import DetInferencer
-from mmdet.structures import DetDataSample, TrackDataSample
-from mmdet.structures.mask import BitmapMasks
 from mmdet.testing import demo_mm_inputs
 from mmengine.config import Config
 from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from mmengine.registry import DefaultScope
-from mmengine.structures import InstanceData, PixelData
+from mmengine.structures import PixelData
 from mmseg.apis import MMSegInferencer
 from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.padding import BatchInfo, told_about
+from cpvt_mm.tokens.padding import told_about
 from openmmlab_runs.engine import load_config
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model, refusal
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
 
 SIZES = [(96, 128), (50, 70), (64, 96)]
 
@@ -164,47 +162,3 @@ def test_images_to_segment_may_have_several_sizes_in_tests() -> None:
     assert [out.pred_sem_seg.shape for out in outs] == SIZES
     assert_features_are_those_of_alone(model, calls)
     assert len(model.data_preprocessor(dict(inputs=images))['data_samples']) == 3
-
-
-CLIPS = [(96, 128), (70, 100)]
-
-
-def frame(size: tuple[int, int], index: int, length: int) -> DetDataSample:
-    """One object, which has the same identity in each frame."""
-    height, width = size
-    mask = np.zeros((1, height, width), np.uint8)
-    mask[:, 20:60, 10 + index:50 + index] = 1
-    sample = DetDataSample(metainfo=dict(
-        img_shape=size, ori_shape=size, img_id=index, frame_id=index, video_id=0, video_length=length,
-        ori_video_length=length, scale_factor=(1., 1.), key_frame_flags=True))
-    sample.gt_instances = InstanceData(
-        bboxes=torch.tensor([[10. + index, 20., 50. + index, 60.]]), labels=torch.tensor([1]),
-        masks=BitmapMasks(mask, height, width), instances_ids=torch.tensor([1]))
-    return sample
-
-
-def batch(sizes: list[tuple[int, int]], length: int) -> dict[str, list]:
-    """Clips of random pixels."""
-    samples = []
-    for size in sizes:
-        clip = TrackDataSample(video_data_samples=[frame(size, i, length) for i in range(length)])
-        clip.set_metainfo(dict(key_frames_inds=[0], ref_frames_inds=list(range(1, length))))
-        samples.append(clip)
-    return dict(inputs=[torch.randint(256, (length, 3, *size), dtype=torch.uint8) for size in sizes],
-                data_samples=samples)
-
-
-def preprocess(**kwargs: object) -> nn.Module:
-    return MODELS.build(dict(type='cpvt_mm.TrackDataPreprocessor', pad_size_divisor=32, **kwargs))
-
-
-def test_clips_are_whole_in_training_and_windows_of_a_video_in_testing() -> None:
-    inputs = preprocess(window=1)(batch(CLIPS, 3), training=True)['inputs']
-    assert inputs.shape == (2, 3, 3, 96, 128)
-    assert told_about(inputs.flatten(0, 1)) == BatchInfo((CLIPS[0],) * 3 + (CLIPS[1],) * 3, (96, 128), 3, 3)
-    for window, length in ((None, 5), (2, 2), (9, 5)):
-        assert told_about(preprocess(window=window)(batch(CLIPS[:1], 5))['inputs'][0]).window == length
-    assert 'window is 0' in refusal(preprocess, window=0, error=ValueError)
-    data = {key: [clip[0] for clip in clips] for key, clips in batch(CLIPS, 1).items()}
-    images = preprocess(use_det_processor=True)(data, training=True)['inputs']  # of a detector inside
-    assert images.shape == (2, 3, 96, 128) and told_about(images) == BatchInfo(tuple(CLIPS), (96, 128))

@@ -1,4 +1,4 @@
-"""A Sphinx extension that appends the `--help` of every tool to the page reference/tools."""
+"""A Sphinx extension that appends the `--help` of every tool, and the commands of the lab, to reference/tools."""
 import io
 import os
 import runpy
@@ -52,6 +52,8 @@ def append_help(app: Sphinx, page: str, source: list[str]) -> None:
             text = (read_comment(ROOT / tool) if tool.suffix == '.sh'
                     else read_help(ROOT / tool, app.config.autodoc_mock_imports))
             source[0] += f'\n### {tool.name}\n\n```text\n{text}\n```\n'
+    text = read_help(ROOT / 'lab/__main__.py', app.config.autodoc_mock_imports)
+    source[0] += f'\n## python -m lab\n\n```text\n{text}\n```\n'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -133,7 +133,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
                         help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all but '
                         'grouped if none is given')
-    parser.add_argument('--study', type=Path, help='study of compare.py whose variants set arguments of the backbone: '
+    parser.add_argument('--study', type=Path, help='study of `compare` whose variants set arguments of the backbone: '
                         'measures each candidate with those of each variant')
     parser.add_argument('--arch', choices=PYRAMID_ARCHS, default='small', help='size of all candidates')
     parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')

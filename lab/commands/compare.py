@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from lab.arguments import check_least
-from lab.clusters import run_on_cluster
+from lab.processes import run_in_processes, run_on_cluster
 from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
-from lab.work import run_in_processes
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lab.datasets.toy_shapes import write_toy_shapes
+from lab.commands.toy_shapes import write_toy_shapes
 from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.predict.predicting import predict

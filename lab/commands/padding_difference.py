@@ -20,7 +20,7 @@ from cpvt_mm.swap.writing import read_config
 from cpvt_mm.tokens.grid import Size, pad_or_crop, round_up
 from cpvt_mm.tokens.padding import PAD_SIZE_DIVISOR
 from lab.arguments import check_least, parse_sides
-from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
+from lab.features import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
 from lab.results import Row, write_report
 from lab.running import interleave
 from openmmlab_runs.checkpoints.loading import backbone_config, build

@@ -2,24 +2,181 @@
 
 Without models, it compares several position encodings, and the forms of DINOv2 and DINOv3, with random weights. Writes
 a figure, and a table as .md and .csv. Images of noise say nothing of where a cell is; in photographs the sky is above.
+Half of the images fit the regression of a size, a quarter chooses its penalty, and the rest is held out.
 """
 import argparse
-from collections.abc import Callable
-from dataclasses import asdict
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from mmengine.config import Config
 from rich.progress import track
-from torch import Tensor
+from torch import Tensor, nn
 
-from lab import probing
-from lab.commands.translation_equivariance import IMAGENET
-from lab.equivariance import read_square, smooth_noise
+from cpvt_mm.models.create import create_backbone
+from lab.features import IMAGENET, draw_weights, read_square, smooth_noise
 from lab.results import write_report
 from openmmlab_runs.checkpoints.loading import to_input
-from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.texts import markdown_table
+from openmmlab_runs.errors import UserError, exit_on_error, first_line
+from openmmlab_runs.texts import figure_text, label, markdown_table
+
+PENALTIES = 10. ** torch.arange(-6, 6, dtype=torch.float64)  # for features of variance 1
+MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a regression
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A result: how much is read from a layer at one size.
+
+    Shares are R squared: of the variance of row or column in a held-out image, the mean over these images. 1: all is
+    read. 0 or less: nothing. Each margin is two standard errors of the mean.
+    """
+    side: int  # of the images, in pixels
+    layer: int  # counted from 0
+    row: float
+    row_margin: float
+    column: float
+    column_margin: float
+
+
+@torch.no_grad()
+def measure(model: nn.Module, draw: Callable[[int, int], Tensor], sides: Iterable[int], count: int) -> list[Reading]:
+    """Probes all layers of a backbone in eval mode with `count` images of each side, `draw(side, index)`.
+
+    Images are `(1, 3, side, side)`. Half of them fit the regressions, a quarter chooses their penalty, and the rest is
+    held out. Raises a UserError if there are fewer than 8 images.
+    """
+    if count < 8:
+        raise UserError(f'{count} images cannot be split into some to fit, to choose and to hold out: use at least 8.')
+    model.eval()
+    readings = []
+    for side in sides:
+        generator, kept = torch.Generator().manual_seed(0), list[list[tuple[Tensor, Tensor]]]()
+        for index in range(count):
+            kept.append([_sample(x, generator) for x in layers(model, draw(side, index))])
+        for layer, images in enumerate(zip(*kept, strict=True)):
+            found = read(*(torch.stack(parts) for parts in zip(*images, strict=True)))
+            means, margins = found.mean(dim=0), 2 * found.std(dim=0) / math.sqrt(len(found))
+            readings.append(Reading(side, layer, means[0].item(), margins[0].item(), means[1].item(),
+                                    margins[1].item()))
+    return readings
+
+
+def layers(model: Any, images: Tensor) -> list[Tensor]:
+    """Returns the maps `(1, C, h, w)` after each layer of a backbone of ours, timm or transformers, or of a module.
+
+    Tokens of transformers are taken for a square grid after extra tokens. Raises a UserError if they are no such one.
+    """
+    if hasattr(model, 'forward_intermediates'):
+        return list(model.forward_intermediates(images, intermediates_only=True))
+    if not hasattr(model, 'config'):
+        out = model(images)
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+    states = model(images, output_hidden_states=True).hidden_states[1:]  # without the embedding
+    if all(state.dim() == 4 for state in states):
+        return list(states)
+    patch = getattr(model.config, 'patch_size', None)
+    if not isinstance(patch, int):
+        raise UserError(f'{type(model).__name__} returns no maps and has no patch_size: use a plain transformer.')
+    side = images.shape[2] // patch
+    return [state[:, -side * side:].mT.unflatten(2, (side, side)) for state in states]
+
+
+def _sample(features: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draws cells of a map `(1, C, h, w)`: their features `(n, C)`, and their rows and columns from -1 to 1, `(n, 2)`.
+    """
+    y, x = (torch.linspace(-1, 1, side, dtype=torch.float64) for side in features.shape[2:])
+    chosen = torch.randperm(len(y) * len(x), generator=generator)[:MOST_CELLS]
+    return features[0].flatten(1).T[chosen].double(), torch.cartesian_prod(y, x)[chosen]
+
+
+def read(features: Tensor, places: Tensor) -> Tensor:
+    """Fits places `(B, n, 2)` to features `(B, n, C)`; returns R squared for each image held out, `(B', 2)`."""
+    fitted, chosen = len(features) // 2, len(features) // 4
+    mean, std = (f(features[:fitted].flatten(0, 1)) for f in (lambda x: x.mean(dim=0), lambda x: x.std(dim=0)))
+    scale = std.square().mean().sqrt()
+    x = (features - mean) / std.clamp(min=1e-5 * scale.clamp(min=1e-12))  # what hardly varies is rounding
+    rows = x[:fitted].flatten(0, 1)
+    values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))
+    target = vectors.T @ (rows.T @ places[:fitted].flatten(0, 1)) / len(rows)
+    weights = vectors @ (target / (values[:, None] + PENALTIES[:, None, None]))  # (penalties, C, 2)
+    shares = torch.stack([_shares(x[fitted:] @ weight, places[fitted:]) for weight in weights])
+    best = shares[:, :chosen].mean(dim=1).argmax(dim=0)
+    return torch.stack([shares[best[axis], chosen:, axis] for axis in (0, 1)], dim=1)
+
+
+def _shares(found: Tensor, places: Tensor) -> Tensor:
+    """Returns R squared of row and column for each image: `(B, n, 2)` twice -> `(B, 2)`."""
+    return 1 - (found - places).square().sum(1) / (places - places.mean(1, keepdim=True)).square().sum(1)
+
+
+# What the tool compares if no models are named: DINOv2's form has a table and registers, DINOv3's rotates.
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    'PEG': ('cpvt-tiny', dict(position_encoding=dict(type='PEG'))),
+    'table': ('cpvt-tiny', dict(position_encoding=dict(type='LearnablePE'))),
+    'rotary': ('cpvt-tiny', dict(position_encoding=dict(type='RotaryPE'))),
+    'LookHere': ('cpvt-tiny', dict(position_encoding=dict(type='LookHerePE'))),
+    "DINOv2's form": ('dinov2-small-reg4', {}), "DINOv3's form": ('dinov3-small', {})}
+
+
+def build_form(name: str, seed: int) -> nn.Module:
+    """Builds one of `FORMS` with random weights, in which attention and positions have effect."""
+    kind, options = FORMS[name]
+    torch.manual_seed(seed)
+    model = create_backbone(kind, **options)
+    draw_weights(model, seed)
+    return model
+
+
+def build_model(name: str, pretrained: bool) -> nn.Module:
+    """Builds 'timm:NAME', 'transformers:NAME', or a backbone of ours by its name; random weights if not `pretrained`.
+
+    Raises a UserError if it cannot be built.
+    """
+    library, _, rest = name.rpartition(':')
+    if library not in ('', 'timm', 'transformers'):
+        raise UserError(f"{name!r} is not a model: use timm:NAME, transformers:NAME, or a name of list_backbones().")
+    try:
+        if library == 'timm':
+            import timm
+            try:
+                return timm.create_model(rest, pretrained, dynamic_img_size=True)
+            except TypeError:  # only transformers have this argument
+                return timm.create_model(rest, pretrained)
+        if library == 'transformers':
+            from transformers import AutoConfig, AutoModel
+            return (AutoModel.from_pretrained(rest) if pretrained
+                    else AutoModel.from_config(AutoConfig.from_pretrained(rest)))
+    except Exception as error:  # these libraries raise any error: unknown names, no network, a gated model
+        raise UserError(f'{name} cannot be built: {first_line(error)}') from error
+    return create_backbone(rest, pretrained=pretrained)
+
+
+def figure_of(results: dict[str, list[Reading]], title: str) -> Figure:
+    """Draws the share that is read, the mean of row and column, by layer: a panel a model, a line a size."""
+    columns = min(len(results), 3)
+    lines = -(-len(results) // columns)
+    figure = Figure(figsize=(3.2 * columns + 1.2, 2.6 * lines + 0.7), layout='constrained')
+    figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
+    panels = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    for axes, (name, readings) in zip(panels.flat, results.items(), strict=False):
+        for side in dict.fromkeys(reading.side for reading in readings):
+            of_side = [reading for reading in readings if reading.side == side]
+            at = [reading.layer for reading in of_side]
+            shares = torch.tensor([(reading.row + reading.column) / 2 for reading in of_side])
+            margins = torch.tensor([(reading.row_margin + reading.column_margin) / 2 for reading in of_side])
+            drawn, = axes.plot(at, shares, marker='.', label=f'{side} px')
+            axes.fill_between(at, shares - margins, shares + margins, alpha=0.2, color=drawn.get_color(), linewidth=0)
+        axes.set(title=label(name), ylim=(-0.1, 1.05), xlabel='layer')
+    for axes in panels.flat[len(results):]:
+        axes.set_axis_off()
+    panels[0, 0].set_ylabel('R squared of row and column')
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside right upper')
+    return figure
 
 
 def parse_args() -> argparse.Namespace:
@@ -54,11 +211,11 @@ def main() -> None:
         raise UserError(f'--size {args.size} and --scales {min(args.scales)} give images of {min(sides)} pixels: '
                         'choose larger ones.')
     draw, count, results = drawing(args), len(args.images or range(args.count)), {}
-    for name in track(args.models or list(probing.FORMS), 'Probing'):
+    for name in track(args.models or list(FORMS), 'Probing'):
         torch.manual_seed(args.seed)
-        model = (probing.build_model(name, args.pretrained) if args.models else
-                 probing.build_form(name, args.seed))
-        results[name] = probing.measure(model, draw, sides, count)
+        model = (build_model(name, args.pretrained) if args.models else
+                 build_form(name, args.seed))
+        results[name] = measure(model, draw, sides, count)
     weights = 'released' if args.pretrained else 'random'
     title = f'What a linear map reads of row and column: {weights} weights, {count} images, {args.size} px at 1x'
     last = {name: [reading for reading in readings if reading.layer == readings[-1].layer]
@@ -68,4 +225,4 @@ def main() -> None:
         [[name, *(f'{of.row:.2f}±{of.row_margin:.2f}, {of.column:.2f}±{of.column_margin:.2f}' for of in readings)]
          for name, readings in last.items()])
     rows = [dict(model=name, **asdict(reading)) for name, readings in results.items() for reading in readings]
-    print(table, write_report(args.out, rows, table, probing.figure_of(results, title)), sep='\n')
+    print(table, write_report(args.out, rows, table, figure_of(results, title)), sep='\n')

@@ -1,4 +1,4 @@
-"""Metrics of mmdet that count right with any ids: COCO's, sooner with faster-coco-eval, and one for videos."""
+"""The metric of COCO, which counts right with any ids, and sooner with faster-coco-eval."""
 import json
 import os.path
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ from openmmlab_runs.registry import METRICS
 require('mmdet')
 
 from mmdet.evaluation import CocoMetric  # noqa: E402
-from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: E402
 from mmdet.evaluation.metrics import coco_metric  # noqa: E402
 from pycocotools.cocoeval import COCOeval  # noqa: E402
 
@@ -157,20 +156,3 @@ class FastCocoMetric(CocoMetric):
         else:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             write_text(Path(path), json.dumps(content))
-
-
-@METRICS.register_module()
-class YouTubeVISMetric(MMDetYouTubeVISMetric):
-    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances: mmdet takes an instance whose id is 0
-    for one that was not found, and mixes up those of one id in two videos.
-    """
-
-    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        with replaced(np, float=float):
-            return super().compute_metrics(results)
-
-    def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
-        found = super().format_gts(gts)
-        for index, instance in enumerate(found['annotations'], start=1):
-            instance['id'] = index
-        return found

@@ -1,4 +1,4 @@
-"""A config of each family trains a step at odd sizes, and predicts; so does one of videos; each encoding learns."""
+"""A config of each family trains a step at odd sizes, and predicts; each encoding learns."""
 import json
 import math
 import re
@@ -15,17 +15,15 @@ from mmengine.logging import MessageHub
 from mmengine.runner import Runner
 from torch import Tensor
 
-from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
-from tests.conftest import MASK2FORMER_VIS, toy_overrides
 
 from .test_configs import ARCH_IN_NAME, ARCHS, CONFIGS, EXAMPLES
 
 
 def smallest_of_each_family() -> list[Path]:
     found: dict[str, tuple[int, Path]] = {}
-    # That of videos has a test of its own; so has what differs with `layer-decay`.
-    for path in (path for path in CONFIGS if path not in (*EXAMPLES, MASK2FORMER_VIS)):
+    # What differs with `layer-decay` has a test of its own.
+    for path in (path for path in CONFIGS if path not in EXAMPLES):
         match = ARCH_IN_NAME.search(path.stem)
         sized = list(ARCHS).index(match[1]) if match and match[1] else -1, path
         # Sizes of images are cut down.
@@ -137,18 +135,3 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     assert_losses_are_finite()
     metric = 'val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU'
     assert metric in MessageHub.get_current_instance().log_scalars
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('ndim, window', [(2, None), (3, 3)])
-def test_trains_a_step_on_videos_and_predicts(ndim: int, window: int | None, toy_video: Path, tmp_path: Path) -> None:
-    options = toy_overrides(toy_video, **{
-        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 10, 'default_hooks.checkpoint.interval': 1,
-        'model.backbone.position_encoding.ndim': ndim, 'test_dataloader.dataset.indices': 2,
-        'model.data_preprocessor.window': window})
-    train(load_config(MASK2FORMER_VIS, options, str(tmp_path)))
-    assert_losses_are_finite()
-    cfg = load_config(MASK2FORMER_VIS, options, str(tmp_path))
-    assert 'youtube_vis/segm_mAP' in engine.test(cfg, tmp_path / 'iter_1.pth', tmp_path / 'painted')
-    assert {path.name for path in (tmp_path / 'painted').iterdir()} == {
-        f'{video:06d}_{frame:05d}.png' for video in range(2) for frame in range(8)}

@@ -1,4 +1,4 @@
-"""Mistakes on the command lines of the tools end with one sentence, before anything is written."""
+"""Mistakes on the command lines of the lab end with one sentence, before anything is written."""
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,14 @@ tests = dict(test={{'test_dataloader.dataset.pipeline.1.scale': (64, 64)}})
 metrics = ['mIoU']
 """
 # Commands without the rest of their words.
-MAPS = f'attention_maps.py {UPERNET} --size 64 64'
-PLAIN_MAPS = f'attention_maps.py {ROOT}/configs/toy/upernet_cpvt_sfp_toy-shapes.py --size 64 96 --image images/a.png'
-SWEEP = f'resolution_sweep.py {UPERNET} weights.pth --work-dir out --sizes 32'
-SWEEP_OF_DETECTOR = f'resolution_sweep.py {MASK_RCNN} weights.pth --work-dir out --sizes 32'
-COMPARE = 'compare.py study.py --work-dir out --jobs 1'
-BENCHMARK = 'benchmark.py --arch nano --threads 1 --out-dir out'
-TRANSLATION = 'translation_equivariance.py'
-PADDING = f'padding_difference.py {MASK_RCNN}'
+MAPS = f'attention_maps {UPERNET} --size 64 64'
+PLAIN_MAPS = f'attention_maps {ROOT}/configs/toy/upernet_cpvt_sfp_toy-shapes.py --size 64 96 --image images/a.png'
+SWEEP = f'resolution_sweep {UPERNET} weights.pth --work-dir out --sizes 32'
+SWEEP_OF_DETECTOR = f'resolution_sweep {MASK_RCNN} weights.pth --work-dir out --sizes 32'
+COMPARE = 'compare study.py --work-dir out --jobs 1'
+BENCHMARK = 'benchmark --arch nano --threads 1 --out-dir out'
+TRANSLATION = 'translation_equivariance'
+PADDING = f'padding_difference {MASK_RCNN}'
 
 
 @pytest.mark.parametrize('command, words, error', [
@@ -33,7 +33,7 @@ PADDING = f'padding_difference.py {MASK_RCNN}'
     (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, '--mode whole', '--mode whole is for segmentors, but config'),
-    ('resolution_sweep.py', f'{UPERNET} no.pth --sizes 32', 'no.pth does not exist: put the file there'),
+    ('resolution_sweep', f'{UPERNET} no.pth --sizes 32', 'no.pth does not exist: put the file there'),
     (COMPARE, '--only c', "'c' is not a variant of"),
     (BENCHMARK, '--count --compile static', '--count counts backbones alone, operator by operator: leave out --config'),
     (BENCHMARK, '--sizes 64 64x32+32x96 --batch-sizes 1 2', '--batch-sizes is 1 2, but --sizes gives the sizes of all'),
@@ -53,6 +53,7 @@ def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_p
     (tmp_path / 'study.py').write_text(STUDY)
     (tmp_path / 'weights.pth').write_bytes(b'weights')
     before = set(tmp_path.rglob('*'))
-    found = run_tool(*f'analysis_tools/{command} {words}'.split())
+    name, *options = f'{command} {words}'.split()
+    found = run_tool(f'lab {name}', *options)
     assert found.startswith('error: ') and error in found and '\n' not in found
     assert set(tmp_path.rglob('*')) == before

@@ -114,11 +114,11 @@ def test_counts_backwards_the_groups_of_a_convolution_and_attention() -> None:
         3 * 2 * 2 * 2 * 3 * 10 * 6 * 8)
 
 
-def test_a_teacher_is_no_part_of_a_classifier(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
-    path = ROOT / 'configs/cpvt/cpvt-ti-distilled_16xb64_in1k.py'
-    assert run_tool('analysis_tools/get_flops.py', path) == ''
-    # The backbone, and two linear layers of 193 x 1000.
-    assert '| 224 x 224 | 5.49 | 5.87 | 2.5 | 2.5 |' in capsys.readouterr().out
+def test_the_flops_of_a_classifier(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    path = ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'
+    assert run_tool('lab get_flops', path) == ''
+    # The backbone, and a linear layer of 193 x 1000.
+    assert '| 224 x 224 | 5.49 | 5.68 | 2.5 | 2.5 |' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('fused', [False, True])
@@ -139,7 +139,7 @@ def test_attention_with_and_without_stored_weights(fused: bool) -> None:
 
 def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
     words = ('cpvt_mm', 'onnxruntime', '--arch', 'nano', '--sizes', '32x64', '--modes', 'forward', '--dtypes', 'fp16')
-    assert run_tool('analysis_tools/benchmark.py', '--count', *words) == ''
+    assert run_tool('lab benchmark', '--count', *words) == ''
     printed = capsys.readouterr().out
     assert printed.startswith('### nano, forward, 2 x 32 x 64, fp16\n\n| candidate | GFLOP | GB |')
     assert '\n| addmm |' in printed and 'torch does not run onnxruntime.' in printed
@@ -149,7 +149,7 @@ def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pyt
 @pytest.mark.parametrize('words', [(), ('--config', MASK_RCNN)], ids=['alone', 'in a detector'])
 def test_measures_and_goes_on(words: tuple, run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
-    command = ('analysis_tools/benchmark.py', 'cpvt_mm:with_cp=True', 'mmseg', '--modes', 'train', '--arch', 'nano',
+    command = ('lab benchmark', 'cpvt_mm:with_cp=True', 'mmseg', '--modes', 'train', '--arch', 'nano',
                '--threads', 1, '--rounds', 2, '--out-dir', tmp_path, *words, '--sizes')
     assert run_tool(*command, '64x96') == ''
     rows = read_rows(tmp_path / 'results.csv')

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.clusters import run_on_cluster
+from lab.processes import run_on_cluster
 from openmmlab_runs.errors import UserError
 from tests.processes import is_alive, wait_until
 

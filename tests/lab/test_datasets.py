@@ -10,9 +10,8 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-from lab.datasets.converters import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
-from lab.datasets.toy_shapes import CLASSES, PALETTE, write_toy_shapes
-from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
+from lab.commands.convert import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
+from lab.commands.toy_shapes import CLASSES, PALETTE, write_toy_shapes
 from tests.conftest import ROOT, refusal
 from tests.tools.conftest import Run, contents, cut, save, times
 
@@ -21,14 +20,12 @@ COUNTS = dict(train=3, val=2, test=2)
 VAL_LABELS = 'valannot/val_1.png'
 
 
-@pytest.mark.parametrize('name, write', [('toy_shapes', write_toy_shapes), ('toy_video', write_toy_video)])
-def test_the_same_seed_gives_the_same_images_however_many_there_are(
-        name: str, write: type, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_same_seed_gives_the_same_images_however_many_there_are(toy_shapes: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
-        assert list(write(tmp_path / str(seed), num_train=2, num_val=1, seed=seed)) == [1, 2, 3]
-    first, fewer, other = map(contents, (request.getfixturevalue(name), tmp_path / '0', tmp_path / '1'))
+        assert list(write_toy_shapes(tmp_path / str(seed), num_train=2, num_val=1, seed=seed)) == [1, 2, 3]
+    first, fewer, other = map(contents, (toy_shapes, tmp_path / '0', tmp_path / '1'))
     pictures = [name for name in fewer if not name.endswith('.json')]
-    assert len(pictures) == (6 if name == 'toy_shapes' else 3 * NUM_FRAMES)
+    assert len(pictures) == 6
     assert all(first[name] == fewer[name] != other[name] for name in pictures)
 
 
@@ -58,7 +55,7 @@ def test_toy_shapes_are_written_once_and_others_not_over_them(run_tool: Run, tmp
     writing = write_toy_shapes(root, num_train=2, num_val=1)
     assert next(writing) == 1 and not root.exists()
     writing.close()  # it was interrupted
-    arguments = ('dataset_converters/make_toy_shapes.py', root, '--num-val', 1, '--num-train')
+    arguments = ('lab toy_shapes', root, '--num-val', 1, '--num-train')
     assert run_tool(*arguments, 2) == ''
     written = times(root)
     assert len(written) == 2 + 4 + 6 + 3 and run_tool(*arguments, 2) == '' and times(root) == written
@@ -100,7 +97,7 @@ def make_camvid(root: Path) -> Path:
 def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(run_tool: Run, tmp_path: Path) -> None:
     nuclei, root = make_nuclei(tmp_path / 'stage1_train'), tmp_path / 'nuclei'
     save(nuclei / '0000/masks/9.png', np.zeros((40, 40), np.uint8))  # is no instance
-    assert run_tool('dataset_converters/nuclei.py', nuclei, root) == ''
+    assert run_tool('lab convert', 'nuclei', nuclei, root) == ''
     seen = []
     for split in ('train', 'val'):
         coco = COCO(str(root / f'instances_{split}.json'))
@@ -117,13 +114,13 @@ def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(run_tool: Run, tm
                 assert np.array_equal(255 * coco.annToMask(annotation), disc(*pixels.size[::-1], 8, 6 + 9 * k))
                 assert annotation['bbox'] == [2 + 9 * k, 4, 9, 9]
     assert sorted(seen) == sorted(path.name for path in nuclei.iterdir())
-    told = run_tool('dataset_converters/nuclei.py', nuclei, root)
+    told = run_tool('lab convert', 'nuclei', nuclei, root)
     assert told == f'error: {root} exists already: remove it, or choose another folder.'
 
 
 def test_label_maps_of_camvid_have_classes_and_255_where_there_is_none(run_tool: Run, tmp_path: Path) -> None:
     camvid, root = make_camvid(tmp_path / 'CamVid'), tmp_path / 'camvid'
-    assert run_tool('dataset_converters/camvid.py', camvid, root) == ''
+    assert run_tool('lab convert', 'camvid', camvid, root) == ''
     names = {f'{split}/{split}_{i}' for split, count in COUNTS.items() for i in range(count)}
     assert set(contents(root)) == {path for name in names for path in (f'images/{name}.jpg', f'annotations/{name}.png')}
     for name in names:

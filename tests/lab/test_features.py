@@ -10,10 +10,10 @@ from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
-from lab import equivariance
 from lab.attention import average, collect, name_blocks
-from lab.equivariance import ENCODINGS as COMPARED
-from lab.equivariance import draw_weights, measure, measure_backbone, smooth_noise
+from lab.commands.translation_equivariance import measure, measure_backbone, remove_attention
+from lab.features import ENCODINGS as COMPARED
+from lab.features import draw_weights, smooth_noise
 from lab.shown_model import ShownModel
 from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.engine import load_config
@@ -24,7 +24,7 @@ from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run, read_rows
 
-TOOL = 'analysis_tools/attention_maps.py'
+TOOL = 'lab attention_maps'
 UPERNET_OF_CPVT = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 SIZE, SHIFT = 160, 32
@@ -149,7 +149,7 @@ def test_attention_makes_positions_inexact_and_tables_are_so_without(backbone: s
     draw_weights(model, seed=0)
     canvas = F.pad(smooth_noise(SIZE - 2 * SHIFT, seed=0), (SHIFT,) * 4)
     error = measure_backbone(model, canvas, SHIFT, margin=2).error
-    equivariance.remove_attention(model)
+    remove_attention(model)
     without_attention = measure_backbone(model, canvas, SHIFT, margin=2).error
     assert error <= 1e-4 if encoding in EXACT else error > 1e-2
     assert without_attention <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else without_attention > 0.1
@@ -165,7 +165,7 @@ def few_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures('few_encodings')
 def test_equivariance_of_encodings_and_of_a_checkpoint_on_a_photograph(run_tool: Run, tmp_path: Path) -> None:
     out, weights = tmp_path / 'new/figure.png', tmp_path / 'weights.pth'
-    words = 'analysis_tools/translation_equivariance.py', UPERNET, '--size', 128, '--shift', 32, '--out', out
+    words = 'lab translation_equivariance', UPERNET, '--size', 128, '--shift', 32, '--out', out
     assert run_tool(*words, '--cfg-options', 'model.backbone.position_encoding.type=PEG',
                     'model.backbone.position_encoding.kernel_size=5') == ''
     assert [row['encoding'] for row in read_rows(out.with_suffix('.csv'))] == ['of the config', 'none', 'PEG']
@@ -180,7 +180,7 @@ def test_equivariance_of_encodings_and_of_a_checkpoint_on_a_photograph(run_tool:
 @pytest.mark.usefixtures('few_encodings')
 def test_padding_of_ours_with_each_encoding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'new/padding.png'
-    assert run_tool('analysis_tools/padding_difference.py', MASK_RCNN, '--encodings', '--image', '33x60', '--neighbour',
+    assert run_tool('lab padding_difference', MASK_RCNN, '--encodings', '--image', '33x60', '--neighbour',
                     '64x96', '--rounds', 1, '--out', out) == ''
     rows = read_rows(out.with_suffix('.csv'))
     exact = [row for row in rows if row['backbone'].endswith("padding='exact'")]

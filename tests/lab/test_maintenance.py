@@ -13,38 +13,38 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
-from lab.maintenance.fuzzing import run_alone
-from lab.maintenance.numbers_of_docs import NUMBER, tables
-from lab.maintenance.study_results import best_of, read_rows
-from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
+from lab.__main__ import find_commands
+from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
+from lab.commands.numbers_of_docs import NUMBER, tables
+from lab.commands.stock_configs import MODULES, Swap, list_configs, to_markdown, versions
+from lab.commands.study_results import best_of, read_rows
+from lab.fuzzing import run_alone
+from lab.results import Results
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, refusal
 from tests.pictures import is_drawn
 from tests.tools.conftest import Run
 
-FOLDER = ROOT / 'lab/maintenance'
 # As good as float32.
 PLAIN = {'torch.float16', 'torch.bfloat16', 'torch.float64', 'torch.float8_e4m3fn', 'torch.float8_e5m2',
          'float8_e8m0fnu', 'parameter', 'turned'}
 
 
-PROGRAMS = sorted(path.name for path in FOLDER.glob('*.py') if '.parse_args()' in path.read_text())
-
-
-@pytest.mark.parametrize('name', PROGRAMS)
-def test_each_program_says_what_it_does(name: str, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
-    assert run_tool(FOLDER / name, '--help') == '0'
-    assert 'usage: ' in capsys.readouterr().out
+@pytest.mark.parametrize('name', find_commands().keys() - {'dino_golden', 'numbers_of_docs'})  # these have no options
+def test_each_command_says_what_it_does_and_is_listed(name: str, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(f'lab {name}', '--help') == '0'
+    assert f'usage: python -m lab {name} ' in capsys.readouterr().out
+    assert run_tool('lab --help') == '' and f'\n  {name} ' in capsys.readouterr().out
+    assert run_tool(f'lab {name}x').startswith(f"error: '{name}x' is not a command: did you mean {name}; there are ")
 
 
 def test_the_sources_of_all_tables_are_named_and_there() -> None:
     sources = [table.source for table in tables()]
     assert len(sources) > 15 and None not in sources
     for source in sources:
-        files = re.findall(r'\b(?:tools|configs|examples|lab)/[\w./-]+\.py\b', source)
-        files += [f'{name.replace(".", "/")}.py' for name in re.findall(r'-m (lab[\w.]+)', source)]
-        assert source.startswith('not measured, ') or 'CONFIG' in source or files, source
+        files = re.findall(r'\b(?:tools|configs|examples|projects)/[\w./-]+\.py\b', source)
+        files += [f'lab/commands/{name}.py' for name in re.findall(r'-m lab (\w+)', source)]
+        assert source.startswith('not measured, ') or 'CONFIG' in source or ' of commit ' in source or files, source
         assert all((ROOT / file).exists() for file in files), source
 
 
@@ -60,7 +60,7 @@ def test_rows_of_several_files_make_one_table_and_tell_the_best(
     head, files = 'variant,seed,test,parameters,AP', [tmp_path / 'a.csv', tmp_path / 'b.csv']
     files[0].write_text(f'{head}\none,0,1x,1,5\nworse,0,1x,1,1\nworse,1,1x,1,4.9\n')
     files[1].write_text(f'{head}\none,1,1x,1,7\nnear,0,1x,1,3\nnear,1,1x,1,5\nof one seed,0,1x,1,9\n')
-    assert run_tool(FOLDER / 'study_results.py', *files, '--figure', tmp_path / 'a.png') == ''
+    assert run_tool('lab study_results', *files, '--figure', tmp_path / 'a.png') == ''
     assert capsys.readouterr().out.splitlines() == [
         '| variant | backbone, M params | s / iteration | AP |', '|---|---|---|---|',
         '| one | 0.00 |  | 6.0±1.0 |', '| worse | 0.00 |  | 3.0±2.0 |', '| near | 0.00 |  | 4.0±1.0 |',
@@ -73,7 +73,7 @@ def test_rows_of_several_files_make_one_table_and_tell_the_best(
 
 @pytest.mark.slow
 def test_damaged_checkpoints_are_read_or_refused(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert run_tool(FOLDER / 'fuzz_checkpoints.py', '--count', 56, '--kept', tmp_path / 'kept') == ''
+    assert run_tool('lab fuzz_checkpoints', '--count', 56, '--kept', tmp_path / 'kept') == ''
     rows = re.findall(r'^\| ([a-z ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
     assert [(kind, int(read) + int(refused)) for kind, read, refused in rows] == [(kind, 8) for kind in MUTATIONS]
     assert not (tmp_path / 'kept').exists()
@@ -106,7 +106,7 @@ def test_how_a_case_ends_is_noticed(call: Callable[[], object], outcome: str) ->
 def test_changed_data_ends_in_a_result_or_a_sentence(run_tool: Run, tmp_path: Path,
                                                      capsys: pytest.CaptureFixture) -> None:
     kinds = ('COCO', 'COCO, images', 'config')
-    assert run_tool(FOLDER / 'fuzz_data.py', '--count', 50, '--kept', tmp_path / 'kept', '--kinds', *kinds) == ''
+    assert run_tool('lab fuzz_data', '--count', 50, '--kept', tmp_path / 'kept', '--kinds', *kinds) == ''
     rows = re.findall(r'^\| ([\w, ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
     assert [kind for kind, *_ in rows] == list(kinds) and all(int(result) for _, result, _ in rows)
 
@@ -114,7 +114,7 @@ def test_changed_data_ends_in_a_result_or_a_sentence(run_tool: Run, tmp_path: Pa
 @pytest.mark.slow
 def test_a_killed_rank_costs_nothing_but_iterations(run_tool: Run, tmp_path: Path,
                                                     capsys: pytest.CaptureFixture) -> None:
-    assert run_tool(FOLDER / 'faults.py', '--count', 1, '--kinds', 'rank 1 killed', '--work-dir', tmp_path) == ''
+    assert run_tool('lab faults', '--count', 1, '--kinds', 'rank 1 killed', '--work-dir', tmp_path) == ''
     found, = (json.loads(line) for line in (tmp_path / 'results.jsonl').read_text().splitlines())
     assert found['survived'] and found['equal'] and found['starts'] == 1  # torchrun has started the ranks again
     assert '\n| rank 1 killed | 1 | 1 | ' in capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.Ca
     for name, text in (('good', 'def test_it(): pass'), ('bad', 'def test_it(): assert 0')):
         (tmp_path / f'test_{name}.py').write_text(text)
     good, bad = tmp_path / 'test_good.py', tmp_path / 'test_bad.py'
-    words = (FOLDER / 'isolated_tests.py', good, bad, '--work-dir', tmp_path / 'work')
+    words = ('lab isolated_tests', good, bad, '--work-dir', tmp_path / 'work')
     assert run_tool(*words) == f"error: 1 of 2 fail ({bad}): {tmp_path / 'work'} has their output."
     assert re.search(rf'{good}: 1 passed.* in \d', capsys.readouterr().out)
     assert 'fail (seed 0, -n 1)' in run_tool(*words, '--orders', 1, '--processes', 1)
@@ -134,7 +134,7 @@ def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.Ca
 def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     images = [dict(width=width, height=height) for width, height in [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8]
     (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
-    assert run_tool('analysis_tools/padding_share.py', tmp_path / 'a.json', '--scale', 320, 240, '--batch-sizes', 8,
+    assert run_tool('lab padding_share', tmp_path / 'a.json', '--scale', 320, 240, '--batch-sizes', 8,
                     '--epochs', 2) == ''
     # Landscapes are 320 x 240 and 320 x 208, padded to 320 x 256 and 320 x 224; portraits are padded to 320 x 256.
     own, alone, together = 4 * 240 + 4 * 208 + 8 * 240, 4 * 256 + 4 * 224 + 8 * 256, 16 * 256
@@ -145,12 +145,13 @@ def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.slow
 def test_the_matrix_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path) -> None:
     done, to_do = (config for config in list_configs('mmdet') if config.startswith('yolof/'))
-    kept = asdict(Swap('mmdet', done, 'ResNet', 'refused', 'it was kept.'))
-    open_results(tmp_path / 'work').put(f'mmdet::{done}', kept)
-    assert run_tool(ROOT / 'lab/stock_configs/matrix.py', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
-                    '--work-dir', tmp_path / 'work', '--out', tmp_path / 'matrix.md') == ''
-    page = (tmp_path / 'matrix.md').read_text()
-    assert '| yolof | 2 | 1 |  | 1 |  |  |  | ran |' in page and '- 1: it was kept. `mmdet::yolof/' in page
-    assert dict(open_results(tmp_path / 'work')) == {
-        f'mmdet::{done}': kept, f'mmdet::{to_do}': asdict(Swap('mmdet', to_do, 'ResNet', 'built', trial='ran'))}
-    assert '## Failed' not in to_markdown([Swap('mmseg', 'a/1.py', 'ResNet', 'refused', 'it is odd.')])
+    kept, recipe = asdict(Swap('mmdet', done, 'refused', 'it was kept.')), dict(versions=versions(MODULES))
+    Results(tmp_path, recipe).put(f'mmdet::{done}', kept)
+    assert run_tool('lab stock_configs', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
+                    '--work-dir', tmp_path) == ''
+    page = (tmp_path / 'results.md').read_text()
+    assert '| mmdet yolof | 2 | 1 |  | 1 |  |  |  | 1 ran |' in page
+    assert '- refused, 1: it was kept. `mmdet::yolof/' in page
+    assert dict(Results(tmp_path, recipe)) == {
+        f'mmdet::{done}': kept, f'mmdet::{to_do}': asdict(Swap('mmdet', to_do, 'built', trial='ran'))}
+    assert 'failed,' not in to_markdown([Swap('mmseg', 'a/1.py', 'refused', 'it is odd.')])

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transformers import Dinov2Config, Dinov2Model
 
 from cpvt_mm import CPVT, PyramidCPVT
-from lab.equivariance import draw_weights, smooth_noise
-from lab.probing import Reading, layers, measure
+from lab.commands.position_probe import Reading, layers, measure
+from lab.features import draw_weights, smooth_noise
 from tests.conftest import NARROW
 from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
@@ -76,7 +76,7 @@ def test_layers_of_ours_timm_and_transformers_are_maps(build, count: int) -> Non
 
 def test_the_tool_writes_a_figure_and_a_table(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'new/probe.png'
-    tool, options = 'analysis_tools/position_probe.py', ('--size', 64, '--out', out)
+    tool, options = 'lab position_probe', ('--size', 64, '--out', out)
     assert run_tool(tool, 'cpvt-tiny', 'timm:test_vit', *options, '--scales', 1, 2, '--count', 8) == ''
     rows = read_rows(out.with_suffix('.csv'))
     assert [(row['model'], row['side']) for row in rows] == [

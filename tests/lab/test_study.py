@@ -11,10 +11,10 @@ from mmengine.config import Config
 from cpvt_mm import PyramidCPVT
 from lab.commands import resolution_sweep
 from lab.commands.compare import plot, to_markdown
+from lab.processes import run_in_processes
 from lab.results import Results
 from lab.study import Run as StudyRun
 from lab.study import read_study
-from lab.work import run_in_processes
 from openmmlab_runs import engine
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config
@@ -35,7 +35,7 @@ variants = dict(
 tests = {{f'{{size}} px': {{'test_dataloader.dataset.pipeline.1.scale': (size, size)}} for size in (32, 64)}}
 metrics = ['mIoU']
 """
-SWEEP = 'analysis_tools/resolution_sweep.py'
+SWEEP = 'lab resolution_sweep'
 SLIDE = ('--mode', 'whole', 'slide', '--crop-size', 32, 48, '--stride', 16, 48)
 
 
@@ -86,7 +86,7 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: 
                                                                       ) -> None:
     def compare(*args: object, **more: object) -> str:
         options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, **more})
-        return run_tool('analysis_tools/compare.py', '--jobs', 1, tmp_path / 'study.py', '--work-dir', tmp_path,
+        return run_tool('lab compare', '--jobs', 1, tmp_path / 'study.py', '--work-dir', tmp_path,
                         '--seeds', 0, *args, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
 
     (tmp_path / 'study.py').write_text(TEXT)

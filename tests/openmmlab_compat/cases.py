@@ -1,4 +1,4 @@
-"""Calls of mmcv's operators, whose results `lab/maintenance/mmcv_reference.py` stored with compiled ones.
+"""Calls of mmcv's operators, whose results `python -m lab mmcv_reference` stored with compiled ones.
 
 Inputs come from numpy's seeds, which draw the same numbers everywhere.
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export import exporting, load_part
 from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
-from lab.datasets.toy_shapes import CLASSES
+from lab.commands.toy_shapes import CLASSES
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import write_image

@@ -52,7 +52,7 @@ COMMANDS: dict[str, Callable[[Case], tuple[object, ...]]] = {
                           case.checkpoint),
     'new_config': lambda case: ('misc/new_config.py', case.data, case.out / 'a.py', '--from', case.config.parent,
                                 '--task', 'semantic'),
-    'attention_maps': lambda case: ('analysis_tools/attention_maps.py', case.config, '--image', case.image,
+    'attention_maps': lambda case: ('lab attention_maps', case.config, '--image', case.image,
                                     '--checkpoint', case.checkpoint, '--out-dir', case.out / 'maps')}
 
 

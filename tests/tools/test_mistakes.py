@@ -116,7 +116,7 @@ def test_damaged_data(train: Run, data: Path, config: Path, damage: Callable[[Pa
 
 
 @pytest.mark.parametrize('tool, package', [
-    ('tools/train.py', 'cpvt_mm'), ('demo/image_demo.py', 'cpvt_mm'), ('tools/analysis_tools/compare.py', 'lab')])
+    ('tools/train.py', 'cpvt_mm'), ('demo/image_demo.py', 'cpvt_mm'), ('tools/analysis_tools/benchmark.py', 'lab')])
 def test_a_tool_outside_the_environment_says_so(tool: str, package: str) -> None:
     # -S hides the packages of the environment, -E a PYTHONPATH.
     run = subprocess.run([sys.executable, '-S', '-E', ROOT / tool], capture_output=True, text=True)

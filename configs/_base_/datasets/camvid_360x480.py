@@ -1,4 +1,4 @@
-# tools/dataset_converters/camvid.py writes the data.
+# python -m lab convert camvid writes the data.
 data_root = 'data/camvid/'
 metainfo = dict(
     classes=('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian', 'cyclist'),

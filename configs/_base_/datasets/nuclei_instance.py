@@ -1,4 +1,4 @@
-# tools/dataset_converters/nuclei.py writes the data. Images keep their sizes, 256 x 256 pixels and up. Training crops
+# python -m lab convert nuclei writes the data. Images keep their sizes, 256 x 256 pixels and up. Training crops
 # large ones.
 data_root = 'data/nuclei/'
 metainfo = dict(classes=('nucleus',), palette=[(220, 20, 60)])

@@ -1,4 +1,4 @@
-# tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios.
+# python -m lab toy_shapes writes the data. Images keep their aspect ratios.
 data_root = 'data/toy_shapes/'
 metainfo = dict(
     classes=('sun', 'ball', 'kite', 'boat', 'square'),

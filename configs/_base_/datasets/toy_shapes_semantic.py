@@ -1,4 +1,4 @@
-# tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios and are not cropped,
+# python -m lab toy_shapes writes the data. Images keep their aspect ratios and are not cropped,
 # because some classes differ only in their position in the image.
 data_root = 'data/toy_shapes/'
 metainfo = dict(

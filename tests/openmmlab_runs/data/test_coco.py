@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mmdet.datasets import CocoDataset
 
-from lab.datasets.annotations import to_annotation
-from lab.datasets.toy_shapes import CLASSES
+from lab.commands.toy_shapes import CLASSES, to_annotation
 from openmmlab_runs.data.coco import FIELDS, read_coco
 from openmmlab_runs.data.coco_checks import check_coco
 from openmmlab_runs.data.findings import Kind, UnusableFile

@@ -12,7 +12,7 @@ from mmdet.datasets import CocoDataset
 from mmengine import fileio
 from mmengine.config import Config
 
-from lab.datasets.toy_shapes import CLASSES
+from lab.commands.toy_shapes import CLASSES
 from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data import config_datasets
 from openmmlab_runs.data.config_datasets import plan_checks

@@ -15,7 +15,7 @@ from mmdet.evaluation import CocoMetric
 from pycocotools import mask as rle
 
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.evaluation.metrics import FastCocoMetric, YouTubeVISMetric
+from openmmlab_runs.evaluation.metrics import FastCocoMetric
 from tests.conftest import refusal
 
 CLASSES = ('cat', 'dog', 'emu')
@@ -167,20 +167,3 @@ def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
     assert refusal(compute, FastCocoMetric, annotations, results, error=UserError) == (
         f"the metric has predictions for the image with id 'x', but its ann_file {annotations} has no such image: set "
         'ann_file to the annotations of the dataset.')
-
-
-def test_instances_of_videos_are_counted_with_any_ids() -> None:
-    mask = rle.encode(np.asfortranarray(np.pad(np.ones((30, 30), np.uint8), 30)))
-    mask['counts'] = mask['counts'].decode()
-    for ids in ((1, 2), (0, 1), (5, 5)):
-        metric = YouTubeVISMetric()
-        metric.dataset_meta = dict(classes=('cat',))
-        results = []
-        for video, id in enumerate(ids, start=1):
-            size = dict(width=90, height=90, video_length=1, frame_id=0, img_id=video, video_id=video)
-            true = [dict(category_id=1, segmentations=[mask], bboxes=[[30, 30, 30, 30]], video_id=video,
-                         areas=[900], id=id, iscrowd=0)]
-            found = [dict(video_id=video, score=.9, category_id=1, segmentations=[mask])]
-            metric._vis_meta_info['videos'].append(dict(size, id=video, file_name=''))
-            results.append((found, true))
-        assert metric.compute_metrics(results)['segm_mAP'] == 1.

@@ -1,0 +1,335 @@
+"""Injects faults into short trainings of two processes on this machine, and prints what became of each.
+
+Each training has 8 iterations on toy data, a checkpoint every two, and one fault at a random moment. Whatever ends is
+started again by the same command, as Slurm and Kubernetes do. Results are in the work dir as they come: a run that was
+interrupted goes on. It exits with 1 if a training did not end, or ended with other weights.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.dist import get_rank
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from mmengine.runner import Runner
+
+from lab.commands.toy_shapes import write_toy_shapes
+from openmmlab_runs.texts import markdown_table
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+ITERATIONS = 8
+SECONDS = 240  # that a training may take, with its restarts
+STARTS = 4  # that it may take
+HANGS = 30  # seconds that ranks wait for each other
+CONFIG = f'''
+_base_ = {str(BASE)!r}
+custom_imports = dict(imports=['lab.commands.faults'])
+custom_hooks = [dict(type='FaultsHook')]
+log_level = 'WARNING'
+randomness = dict(seed=0)
+train_cfg = dict(max_iters={ITERATIONS}, val_interval=100)
+train_dataloader = dict(batch_size=2, num_workers=1, dataset=dict(data_root='data/'))
+val_dataloader = dict(dataset=dict(data_root='data/'))
+model = dict(backbone=dict(drop_path_rate=0.3))
+default_hooks = dict(checkpoint=dict(interval=2, max_keep_ckpts=1))
+env_cfg = dict(dist_cfg=dict(timeout={HANGS}))
+'''
+# Each name with the number of nodes; a node is a torchrun with one rank of two, or with both.
+KINDS = {'rank 0 killed': '1', 'rank 1 killed': '1', 'rank 0 killed as it writes a checkpoint': '1',
+         'worker of a data loader killed': '1', 'rank 1 hangs (SIGSTOP)': '1', 'SIGTERM to torchrun': '1',
+         'SIGUSR1 to torchrun': '1', 'SIGUSR1 to both ranks': '1', 'machine dies (all killed)': '1',
+         'second node dies and comes back': '2', 'second node leaves for good': '1:2', 'second node joins late': '1:2'}
+STEP, PAUSE = 'FAULTS_STEP', 'FAULTS_PAUSE'
+
+
+@dataclass
+class Result:
+    """The end of a training.
+
+    Attributes:
+        survived: Whether the training reached its last iteration.
+        repeated: Number of iterations that were trained again.
+        starts: How often the command was started.
+        equal: Whether weights and optimizer equal those of a run without fault, to the bit; None for other numbers of
+            ranks.
+    """
+    number: int
+    kind: str
+    survived: bool
+    repeated: int
+    starts: int
+    equal: bool | None
+    seconds: float
+
+
+@HOOKS.register_module(force=True)  # this file is imported, and may be the main module, too
+class FaultsHook(Hook):
+    """Notes each iteration and the process that has trained it, and may kill this process as it writes a checkpoint."""
+
+    def note(self, runner: Runner, done: int) -> None:
+        with open(f'{runner.work_dir}.progress', 'a') as file:
+            print(get_rank(), os.getpid(), done, file=file)
+
+    def before_train(self, runner: Runner) -> None:
+        self.note(runner, -1)
+        mark = Path(f'{runner.work_dir}.fault')
+        if get_rank() == 0 and STEP in os.environ and not mark.exists():
+            die_at_step(int(os.environ[STEP]), mark)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self.note(runner, runner.iter)
+        time.sleep(float(os.environ.get(PAUSE, 0)))
+
+
+def die_at_step(number: int, mark: Path) -> None:
+    """Kills this process when it opens, fills, renames or removes a checkpoint or the note of the last one."""
+    steps = iter(range(number + 1))
+    write = Path.write_bytes
+
+    def step(path: object) -> bool:
+        return ('.pth' in str(path) or 'last_checkpoint' in str(path)) and next(steps, None) == number
+
+    def die() -> None:
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(event: str, args: tuple) -> None:
+        is_step = event in ('os.rename', 'os.remove') or (event == 'open' and (args[2] or 0) & os.O_WRONLY)
+        if is_step and step(args[0]):
+            die()
+
+    def write_half(path: Path, content: bytes) -> int:
+        if step(path):
+            write(path, content[:len(content) // 2])
+            die()
+        return write(path, content)
+
+    sys.addaudithook(hook)
+    Path.write_bytes = write_half  # type: ignore[method-assign, assignment]
+
+
+class Training:
+    """A training of some nodes (NNODES), whose commands are started again when they end; files beside its work dir log
+    it.
+    """
+
+    def __init__(self, work_dir: Path, config: Path, nodes: str, env: Mapping[str, str] = {}) -> None:
+        self.work_dir, self.config, self.nodes, self.more = work_dir, config, nodes, env
+        self.progress = Path(f'{work_dir}.progress')
+        with socket.socket() as free:
+            free.bind(('127.0.0.1', 0))
+            self.port = free.getsockname()[1]
+        self.agents: dict[int, subprocess.Popen] = {}
+        self.starts = 0
+
+    def start(self, node: int) -> None:
+        self.starts += 1
+        env = {**os.environ, 'PYTHON': sys.executable, 'PYTHONPATH': str(ROOT),
+               'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': '', 'NNODES': self.nodes, 'PORT': str(self.port),
+               'MAX_RESTARTS': '3', 'PET_SHUTDOWN_TIMEOUT': '5', **self.more,
+               'PET_RDZV_CONF': 'keep_alive_interval=1,last_call_timeout=2'}
+        with open(f'{self.work_dir}.{node}.log', 'a') as log:
+            self.agents[node] = subprocess.Popen(
+                [ROOT / 'tools/dist_train.sh', self.config, '2' if self.nodes == '1' else '1', '--resume', '--work-dir',
+                 self.work_dir], stdout=log, stderr=log, env=env, start_new_session=True)
+
+    def lines(self) -> list[list[int]]:
+        """Lists rank, process and number of each iteration; the number is -1 when a process begins."""
+        text = self.progress.read_text() if self.progress.exists() else ''
+        return [[int(word) for word in line.split()] for line in text.splitlines()]
+
+    def wait_for(self, done: int) -> bool:
+        """Waits until an iteration is trained; returns False if the training ends before."""
+        while not any(number >= done for _, _, number in self.lines()):
+            if any(agent.poll() is not None for agent in self.agents.values()):
+                return False
+            time.sleep(0.02)
+        return True
+
+    def rank(self, number: int) -> int:
+        """Returns the process that was a rank last."""
+        return [process for rank, process, _ in self.lines() if rank == number][-1]
+
+    def kill(self, node: int) -> None:
+        """Kills a node at once: torchrun, its ranks, and their workers."""
+        family = list(descendants(self.agents[node].pid))
+        for process in family:
+            send(process, signal.SIGKILL)
+        self.agents.pop(node).wait()
+
+    def end(self, deadline: float) -> bool:
+        """Starts again what ends, until one command is done."""
+        while time.monotonic() < deadline:
+            for node, agent in list(self.agents.items()):
+                if agent.poll() == 0:
+                    return True
+                if agent.poll() is not None and self.starts < STARTS:
+                    self.start(node)
+            time.sleep(0.1)
+        return False
+
+    def clean(self) -> None:
+        for node in list(self.agents):
+            self.kill(node)
+
+
+def descendants(process: int) -> Iterator[int]:
+    """Yields a process and all below it."""
+    yield process
+    with suppress(OSError):
+        for children in Path(f'/proc/{process}/task').glob('*/children'):
+            for child in children.read_text().split():
+                yield from descendants(int(child))
+
+
+def send(process: int, number: signal.Signals) -> bool:
+    """Returns whether the process was there to get the signal."""
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def inject(training: Training, kind: str, rng: random.Random) -> bool:
+    """Waits for a random moment and injects a fault; returns False if the training has ended before."""
+    if kind == 'rank 0 killed as it writes a checkpoint':
+        while not Path(f'{training.work_dir}.fault').exists():
+            if any(agent.poll() is not None for agent in training.agents.values()):
+                return False
+            time.sleep(0.05)
+        return True
+    if not training.wait_for(rng.randrange(-1, ITERATIONS - 2)):
+        return False
+    time.sleep(rng.uniform(0, 0.3))
+    agent = training.agents[0].pid
+    match kind:
+        case 'rank 0 killed' | 'rank 1 killed':
+            return send(training.rank(int(kind[5])), signal.SIGKILL)
+        case 'worker of a data loader killed':
+            training.wait_for(0)  # then there are workers
+            return send(list(descendants(training.rank(rng.randrange(2))))[-1], signal.SIGKILL)
+        case 'rank 1 hangs (SIGSTOP)':
+            return send(training.rank(1), signal.SIGSTOP)
+        case 'SIGTERM to torchrun' | 'SIGUSR1 to torchrun':
+            return send(agent, signal.Signals[kind.split()[0]])
+        case 'SIGUSR1 to both ranks':
+            return all([send(training.rank(number), signal.SIGUSR1) for number in range(2)])
+        case 'machine dies (all killed)':
+            training.kill(0)
+            training.start(0)
+        case 'second node dies and comes back':
+            training.kill(1)
+            training.start(1)
+        case 'second node leaves for good':
+            training.kill(1)
+        case 'second node joins late':
+            training.start(1)
+    return True
+
+
+def state(work_dir: Path) -> dict[str, Any]:
+    return torch.load(work_dir / f'iter_{ITERATIONS}.pth', weights_only=True)
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    return len(first) == len(second) and all(map(same, first, second)) if isinstance(first, list) else first == second
+
+
+def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Random) -> Result | None:
+    """Trains with one fault; returns None if it came too late."""
+    env = {STEP: str(rng.randrange(16))} if 'writes' in kind else {}
+    if 'joins' in kind:  # a node takes seconds to start
+        env[PAUSE] = '2'
+    training = Training(folder / f'{number}-{time.time_ns()}', config, KINDS[kind], env)
+    begin = time.monotonic()
+    try:
+        training.start(0)
+        if KINDS[kind] != '1' and 'joins' not in kind:
+            training.start(1)
+        if not inject(training, kind, rng):
+            return None
+        survived = training.end(begin + SECONDS)
+    finally:
+        training.clean()
+    trained = [count for rank, _, count in training.lines() if rank == 0 and count >= 0]
+    equal = None
+    if survived and KINDS[kind] != '1:2':
+        equal = all(same(state(training.work_dir)[part], state(folder / 'whole')[part])
+                    for part in ('state_dict', 'optimizer'))
+    return Result(number, kind, survived, len(trained) - len(set(trained)), training.starts, equal,
+                  round(time.monotonic() - begin, 1))
+
+
+def table(results: list[Result]) -> str:
+    """The table of all results, by kind."""
+    rows = []
+    for kind in [*KINDS, 'all']:
+        found = [result for result in results if kind in (result.kind, 'all')]
+        if found:
+            repeated = [result.repeated for result in found]
+            compared = [result.equal for result in found if result.equal is not None]
+            rows.append((kind, len(found), sum(result.survived for result in found),
+                         f'{sum(repeated) / len(found):.1f} ({max(repeated)})',
+                         f'{sum(compared)} of {len(compared)}' if compared else 'other number of ranks'))
+    return markdown_table(('fault', 'injected', 'survived', 'iterations repeated, mean (most)', 'the same to the bit'),
+                          rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--count', type=int, default=54, help='number of faults')
+    parser.add_argument('--kinds', nargs='+', choices=KINDS, default=[*KINDS], metavar='KIND', help='default: all')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/faults'))
+    args = parser.parse_args()
+    folder = args.work_dir.resolve()
+    data = folder / 'data'
+    if not data.exists():
+        list(write_toy_shapes(data, num_train=32, num_val=4))
+    config = folder / 'config.py'
+    config.write_text(CONFIG.replace("'data/'", repr(f'{data}/')))
+    if not (folder / f'whole/iter_{ITERATIONS}.pth').exists():
+        whole = Training(folder / 'whole', config, '1')
+        whole.start(0)
+        try:
+            if not whole.end(time.monotonic() + SECONDS):
+                sys.exit(f'The training without fault fails: see {folder}/whole.0.log.')
+        finally:
+            whole.clean()
+    file = folder / 'results.jsonl'
+    results = [Result(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    known = {result.number for result in results}
+    for number in range(args.count):
+        if number in known:
+            continue
+        kind, rng = args.kinds[number % len(args.kinds)], random.Random(f'{args.seed} {number}')
+        result = None
+        while result is None:  # it came too late: another moment
+            result = one_fault(folder, config, number, kind, rng)
+        results.append(result)
+        with file.open('a') as output:
+            print(json.dumps(asdict(result)), file=output)
+        print(f'[{len(results)}/{args.count}] {kind}: {"survived" if result.survived else "ENDED"}, '
+              f'{result.repeated} repeated, {result.starts} starts, equal: {result.equal}, {result.seconds} s',
+              flush=True)
+    print(table(results))
+    if not all(result.survived and result.equal is not False for result in results):
+        sys.exit(1)

@@ -1,0 +1,134 @@
+"""Runs tasks several at a time: in processes of this machine, as jobs of Slurm (submitit), or as tasks of Ray."""
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.progress import track
+
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.processes import end_with_parent
+
+T = TypeVar('T')
+Task = Callable[[], T]
+# Errors that are one sentence, and come back from clusters as they are.
+TOLD = (UserError, OSError, ImportError)
+
+
+def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int,
+                     start: Callable[[], object] | None = None) -> Iterator[tuple[str, T]]:
+    """Runs several tasks at a time. All of them end at once if one raises an error, or if this process ends.
+
+    Tasks and their results must be picklable. `start` is called at the start of each of the `jobs` processes, which run
+    one task after another. Yields name and result of each task after it has ended.
+    """
+    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
+    stop = context.Event()
+    pool = ProcessPoolExecutor(jobs, context, _start, (stop, start))
+    names = {pool.submit(task): name for name, task in tasks.items()}
+    try:
+        for future in track(as_completed(names), title, len(names)):
+            yield names[future], future.result()
+    except BrokenProcessPool as error:
+        raise UserError('a process died, possibly for lack of memory: run again with fewer --jobs; finished tasks '
+                        'are kept.') from error
+    finally:
+        if not all(future.done() for future in names):
+            stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(stop: Event, start: Callable[[], object] | None) -> None:
+    end_with_parent()
+    threading.Thread(target=_exit_on, args=(stop,), daemon=True).start()
+    if start:
+        start()
+
+
+def _exit_on(stop: Event) -> None:
+    stop.wait()
+    os._exit(1)
+
+
+def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
+    """Runs `jobs` tasks at a time on a cluster: 'slurm', 'ray', or 'local' for submitit's own processes; `logs` is for
+    submitit.
+
+    If one raises an error, the others are cancelled. One that a signal ends begins again. All machines need the same
+    files at the same paths. Tasks and their results must be picklable. Yields name and result of each task after it has
+    ended.
+    """
+    waiting, running = dict(tasks), dict[str, Any]()
+    # Jobs, and this process's children, import the modules that this process imports.
+    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
+    with _ray() if cluster == 'ray' else _submitit(cluster, logs) as submit:
+        while waiting or running:
+            for name in [*waiting][:jobs - len(running)]:
+                running[name] = submit(_attempt, os.getcwd(), waiting.pop(name))
+            for name in [name for name, job in running.items() if job.done()]:
+                result = running.pop(name).result()
+                if isinstance(result, TOLD):
+                    raise result
+                if isinstance(result, SystemExit):  # after a signal, such as when a cluster wants the machine back
+                    waiting[name] = tasks[name]
+                else:
+                    yield name, result
+            time.sleep(1)
+
+
+def _attempt(folder: str, task: Task[T]) -> T | BaseException:
+    os.chdir(folder)  # a worker of Ray has a folder of its own
+    try:
+        return task()
+    except (*TOLD, SystemExit) as error:
+        return error  # clusters would put a traceback into its message
+
+
+@contextmanager
+def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError(f'--executor {cluster} needs submitit ({first_line(error)}): pip install submitit.') from None
+
+    class Resumable(submitit.helpers.Checkpointable):
+        """Goes back into the queue when Slurm ends it, and goes on."""
+
+        def __call__(self, function: Callable[..., T], *args: Any) -> T:
+            return function(*args)
+
+    executor, submitted = submitit.AutoExecutor(logs, cluster), []
+
+    def submit(*args: Any) -> Any:
+        submitted.append(executor.submit(Resumable(), *args))
+        return submitted[-1]
+
+    try:
+        yield submit
+    finally:
+        for job in submitted:
+            if not job.done():
+                job.cancel(check=False)  # an error of scancel would hide that of the task
+
+
+@contextmanager
+def _ray() -> Iterator[Callable[..., Any]]:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f"--executor ray needs Ray ({first_line(error)}): pip install 'ray[train]'.") from None
+
+    ray.init(runtime_env=dict(env_vars=dict(PYTHONPATH=os.environ['PYTHONPATH'])))
+    try:
+        gpus = 1 if 'GPU' in ray.cluster_resources() else 0
+        yield lambda function, *args: ray.remote(num_gpus=gpus)(function).remote(*args).future()
+    finally:
+        ray.shutdown()  # and with it the tasks that still run

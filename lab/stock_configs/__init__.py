@@ -1,1 +1,0 @@
-"""Tries the configs that mmdet and mmseg ship."""

@@ -1,0 +1,58 @@
+"""Clips for mmdet's trackers: importing it registers the preprocessor and the metric that configs of video name."""
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.grid import Size
+from cpvt_mm.tokens.padding import BatchInfo, TellsSizes
+from cpvt_mm.tokens.validation import check_positive
+from openmmlab_runs.evaluation.metrics import replaced
+from openmmlab_runs.libraries import require
+from openmmlab_runs.registry import METRICS
+
+require('mmdet')
+
+from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: E402
+from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackDataPreprocessor  # noqa: E402
+
+
+@MODELS.register_module()
+class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
+    """mmdet's TrackDataPreprocessor, which tells the clip length (for `PEG(ndim=3)`) and image sizes
+    (`padding='exact'`).
+
+    Args:
+        window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.
+    """
+
+    def __init__(self, *args: Any, window: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if window is not None:
+            check_positive('window', window)
+        self.window = window
+
+    def describe(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> BatchInfo:
+        """Describes clips; in training with `use_det_processor`, images, as for a detector."""
+        if training and self.use_det_processor:
+            return super().describe(inputs, sizes, training)
+        return BatchInfo.of_clips(inputs, sizes, None if training else self.window)
+
+
+@METRICS.register_module()
+class YouTubeVISMetric(MMDetYouTubeVISMetric):
+    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances: mmdet takes an instance whose id is 0
+    for one that was not found, and mixes up those of one id in two videos.
+    """
+
+    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
+        with replaced(np, float=float):
+            return super().compute_metrics(results)
+
+    def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
+        found = super().format_gts(gts)
+        for index, instance in enumerate(found['annotations'], start=1):
+            instance['id'] = index
+        return found
