@@ -1,7 +1,7 @@
 """Lists each table of numbers in README and docs with the command that makes it.
 
-The line above a table contains the command: `<!-- numbers: COMMAND -->`; or `<!-- numbers: FILE of commit COMMIT -->`, of
-a program that is not here any more; or `<!-- numbers: not measured, SOURCE -->`.
+The line above a table contains the command: `<!-- numbers: COMMAND -->`; or `<!-- numbers: FILE of commit COMMIT -->`,
+of a program that is not here any more; or `<!-- numbers: not measured, SOURCE -->`.
 """
 import re
 import sys

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from mmengine.config import Config
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
