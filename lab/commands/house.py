@@ -197,7 +197,3 @@ def main() -> None:
         print(f'{name:40}{value:8}')
     for room, others in sorted(import_graph().items()):
         print(f'{room} -> {", ".join(sorted(others))}')
-
-
-if __name__ == '__main__':
-    main()

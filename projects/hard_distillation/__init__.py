@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
