@@ -86,7 +86,7 @@ def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image:
     words, one = ('--size', 64, 96, '--out-dir', out), ('--image', image, '--query', 3, 5)
     assert run_tool(TOOL, UPERNET, *one, '--query', 95, 63, '--blocks', '0.1', '3.1', *words) == ''
     files = [out / f'{image.stem}_3_5.png', out / f'{image.stem}_95_63.png']
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[-3:] == [  # mmpretrain prints what it lacks
         'The weights are random: no --checkpoint is given.', *map(str, files)]
     assert all(map(is_drawn, files))
     width, _ = Image.open(files[0]).size
