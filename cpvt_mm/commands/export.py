@@ -1,16 +1,18 @@
-"""Exports a backbone, segmentor or detector for images of any size, and compares the file with the model at ten sizes.
+"""Exports a backbone, segmentor or RetinaNet for images of any size, and compares the file with the model at ten sizes.
 
 OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The exported model takes the images that
 the config's data preprocessor returns: float32, (batch, 3, height, width), normalized with its mean and std. They are
 RGB if it sets bgr_to_rgb. The file contains these settings. The outputs are the maps of a backbone, a segmentor's
 logits at every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the
-names and colours of the classes.
+names and colours of the classes. projects/onnx_two_stage exports Faster and Mask R-CNN.
 """
 import argparse
 from pathlib import Path
 
 import torch
+from mmengine.config import Config
 from rich.progress import track
+from torch import nn
 
 from cpvt_mm.export import PARTS, exported, load_part
 from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
@@ -29,7 +31,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random; required for a detector)")
     parser.add_argument('--part', choices=PARTS, default='backbone',
                         help='the backbone alone, or the whole model: a segmentor of mmseg, to both formats, or a '
-                             'detector of mmdet, to .onnx (default: backbone)')
+                             'RetinaNet of mmdet, to .onnx (default: backbone)')
     parser.add_argument('--image', help='image for the comparison, resized to the ten sizes (default: noise)')
     add_cfg_options(parser)
     return parser.parse_args()
@@ -43,12 +45,8 @@ def to_row(difference: Difference) -> dict[str, object]:
             **last}
 
 
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    cfg = load_config(args.config, args.cfg_options)
-    torch.manual_seed(0)
-    model = load_part(cfg, args.part, args.checkpoint)
+def export(args: argparse.Namespace, cfg: Config, model: nn.Module) -> None:
+    """Exports a model of a config, and compares the file with it."""
     description = describe(cfg)
     image = to_input(read_image(args.image), cfg) if args.image else None
     if args.part != 'backbone':
@@ -59,3 +57,11 @@ def main() -> None:
         print(markdown_table(rows[0], (row.values() for row in rows)), end='')
         check(differences)
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options)
+    torch.manual_seed(0)
+    export(args, cfg, load_part(cfg, args.part, args.checkpoint))

@@ -3,7 +3,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -59,7 +58,7 @@ DETECTION_TOLERANCE = 1e-3
 class Difference:
     """The difference between two models on one batch."""
     shape: tuple[int, int, int]  # batch, height, width
-    largest: float  # of two values; of boxes: of pixels, scores or mask probabilities. inf: no counterpart
+    largest: float  # of two values; of boxes: of pixels, scores or other values. inf: no counterpart
     scale: float = 1.  # largest absolute value in the eager model's outputs
     count: int | None = None  # number of compared boxes; None if the model is no detector
 
@@ -68,13 +67,6 @@ class Difference:
         """Whether `largest` is at most TOLERANCE * max(scale, 1), or DETECTION_TOLERANCE for boxes."""
         limit = TOLERANCE * max(self.scale, 1.) if self.count is None else DETECTION_TOLERANCE
         return self.largest <= limit  # False for NaN
-
-
-class _Found(NamedTuple):
-    """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; masks are `(N, 0, 0)` if the detector has none."""
-    dets: Tensor
-    labels: Tensor
-    masks: Tensor
 
 
 def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator[Difference]:
@@ -137,49 +129,26 @@ def _max(tensors: Sequence[Tensor]) -> float:
 
 def _compare_boxes(detector: Detector, outputs: list[Tensor], batch: Tensor) -> tuple[list[Tensor], int]:
     """Returns the distances of an exported detector's boxes from mmdet's, and their number."""
-    pairs = list(zip(_predict(detector, batch), _by_image(outputs, len(batch)), strict=True))
+    dets, labels, images, *others = outputs
+    by_image = ([x[images == i] for x in (dets, labels, *others)] for i in range(len(batch)))
+    pairs = list(zip(detector.expected(batch), by_image, strict=True))
     ours = [_differences(a, b, detector) for a, b in pairs]
     return [batch.new_zeros(1), *ours, *(_differences(b, a, detector) for a, b in pairs)], sum(map(len, ours))
 
 
-def _predict(detector: Detector, batch: Tensor) -> list[_Found]:
-    from mmdet.structures import DetDataSample
-    size, logits = tuple(batch.shape[2:]), []
-    meta = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1., 1.))
-    model = detector.model
-    has_masks = getattr(model, 'with_mask', False)
-    if has_masks:  # predict pastes masks into the image; the hook gets them before that
-        hook = model.roi_head.mask_head.register_forward_hook(lambda module, inputs, output: logits.append(output))
-    with torch.no_grad():
-        samples = model.predict(batch, [DetDataSample(metainfo=meta) for _ in batch], rescale=False)
-    if has_masks:
-        hook.remove()
-    found = [sample.pred_instances for sample in samples]
-    labels = torch.cat([x.labels for x in found])
-    masks = batch.new_zeros(len(labels), 0, 0)
-    if logits:
-        of_class = torch.zeros_like(labels) if model.roi_head.mask_head.class_agnostic else labels
-        masks = logits[0][torch.arange(len(labels)), of_class].sigmoid()
-    counts = [len(x) for x in found]
-    return [_Found(torch.cat([x.bboxes, x.scores[:, None]], 1), x.labels, mask)
-            for x, mask in zip(found, masks.split(counts), strict=True)]
+def _differences(a: list[Tensor], b: list[Tensor], detector: Detector) -> Tensor:
+    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one.
 
-
-def _by_image(outputs: list[Tensor], batch: int) -> list[_Found]:
-    dets, labels, images = outputs[:3]
-    masks = outputs[3] if len(outputs) > 3 else dets.new_zeros(len(dets), 0, 0)
-    return [_Found(dets[images == i], labels[images == i], masks[images == i]) for i in range(batch)]
-
-
-def _differences(a: _Found, b: _Found, detector: Detector) -> Tensor:
-    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one."""
-    cfg, scores = detector.test_cfg, a.dets[:, 4]
+    They are boxes with scores `(N, 5)`, labels `(N,)` and other values, `(N, ...)`.
+    """
+    cfg, scores = detector.test_cfg, a[0][:, 4]
     lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
-    is_nan = a.dets.isnan().any(1) | a.masks.flatten(1).isnan().any(1)
-    must = (scores > lowest + DETECTION_TOLERANCE) | is_nan
-    dets, labels, masks = (x[must] for x in a)
-    if not len(dets) or not len(b.dets):
+    is_nan = sum(x.isnan().flatten(1).any(1) for x in (a[0], *a[2:]))
+    dets, labels, *others = (x[(scores > lowest + DETECTION_TOLERANCE) | (is_nan > 0)] for x in a)
+    if not len(dets) or not len(b[0]):
         return dets.new_full((len(dets),), torch.inf)
-    apart = (dets[:, None] - b.dets).abs().amax(2).masked_fill(labels[:, None] != b.labels, torch.inf)
+    apart = (dets[:, None] - b[0]).abs().amax(2).masked_fill(labels[:, None] != b[1], torch.inf)
     nearest, places = apart.min(dim=1)
-    return torch.maximum(nearest, (masks - b.masks[places]).abs().flatten(1).amax(1)) if masks.numel() else nearest
+    for ours, theirs in zip(others, b[2:], strict=True):
+        nearest = torch.maximum(nearest, (ours - theirs[places]).abs().flatten(1).amax(1))
+    return nearest

@@ -25,7 +25,7 @@ from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file
 
-from .detector import Detector, to_detector, translations
+from .detector import Detector, to_detector
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -75,7 +75,8 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')
-                write(temporary, export_program(model), description)
+                write(temporary, export_program(model), description,
+                      *([model.translations()] if isinstance(model, Detector) else []))
         except OSError:  # writing failed, for example on a full disk
             raise
         except Exception as error:  # compilers raise errors of many types
@@ -132,7 +133,8 @@ def load_pt2(path: Path) -> Run:
     return run
 
 
-def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str],
+               translations: Mapping[Callable[..., Any], Callable[..., Any]] = {}) -> None:
     """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
 
     The input is `image`, with dynamic axes `batch`, `height`, `width`; outputs are `output0`, ..., or the model's keys.
@@ -146,7 +148,7 @@ def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, s
     # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
     with torch.no_grad():
         onnx_program = torch.onnx.export(
-            program, input_names=['image'], verbose=False, custom_translation_table=translations(),
+            program, input_names=['image'], verbose=False, custom_translation_table=dict(translations),
             output_names=[*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))])
     assert onnx_program  # torch returns None only if it writes a file
     model = onnx_program.model_proto
@@ -184,7 +186,7 @@ def load_onnx(path: Path) -> Run:
     return run
 
 
-FORMATS: dict[str, tuple[Callable[[Path, ExportedProgram, Mapping[str, str]], None], Callable[[Path], Run]]] = {
+FORMATS: dict[str, tuple[Callable[..., None], Callable[[Path], Run]]] = {
     '.pt2': (write_pt2, load_pt2), '.onnx': (write_onnx, load_onnx)}
 
 
@@ -208,13 +210,15 @@ class Segmentor(nn.Module):
         return torch.cat([torch.full_like(logits, math.log(threshold / (1 - threshold))), logits], dim=1)
 
 
-def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> nn.Module:
+def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None,
+              to_detector: Callable[[Any], Detector] = to_detector) -> nn.Module:
     """Builds a part of a config's model, in eval mode.
 
     Args:
         cfg: See `openmmlab_runs.engine.load_config`.
         part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
         checkpoint: Weights of the whole model; required for a detector. Defaults to None: random weights.
+        to_detector: What wraps a detector. Defaults to the one for RetinaNet.
 
     Raises:
         UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.

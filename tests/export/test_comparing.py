@@ -9,7 +9,7 @@ from cpvt_mm import CPVT
 from cpvt_mm.export.comparing import DETECTION_TOLERANCE, SHAPES, check, compare
 from cpvt_mm.export.detector import Detector
 from tests.conftest import refusal
-from tests.export.test_detector import MASK, RETINA, detector
+from tests.export.test_detector import detector
 
 Outputs = list[Tensor]
 
@@ -41,7 +41,7 @@ def test_the_same_is_no_difference_and_large_numbers_may_differ_more(small: CPVT
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Detector:
     """A RetinaNet, to be compared at two sizes; an image has more boxes than it keeps."""
     monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
-    return detector(RETINA)
+    return detector()
 
 
 def changed(model: Detector, change: Callable[[Outputs], Outputs]) -> Callable[[Tensor], Outputs]:
@@ -55,7 +55,7 @@ def changed(model: Detector, change: Callable[[Outputs], Outputs]) -> Callable[[
 
 
 def added(output: int, place: int | slice | tuple[int, ...], number: float) -> Callable[[Outputs], Outputs]:
-    """Adds to boxes with scores (0), labels (1), numbers of images (2), or masks (3)."""
+    """Adds to boxes with scores (0), labels (1) or numbers of images (2)."""
     return lambda outputs: outputs[output][place].add_(number) is None or outputs
 
 
@@ -99,10 +99,3 @@ def test_the_last_of_many_boxes_may_be_another_and_one_at_the_threshold_missing(
     boxes.test_cfg.score_thr = 1.
     assert 'no box with a score above 1.0, so nothing could be compared: pass an --im' in refusal(
         list, compare(boxes, strong))
-
-
-@pytest.mark.usefixtures('boxes')
-def test_masks_are_compared() -> None:
-    model = detector(MASK)
-    first, second = compare(model, changed(model, added(3, (0, 5, 5), 0.5)))
-    assert first.is_small and second.largest == pytest.approx(0.5, abs=1e-3)

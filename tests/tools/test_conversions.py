@@ -87,7 +87,7 @@ def test_a_wrong_size_is_shown(run_tool: Run, config: Path, replace_export: Call
 
 def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, replace_export: Callable, capsys: Capture,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    model, seen = detectors.detector(detectors.RETINA), []
+    model, seen = detectors.detector(), []
     detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
     torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
