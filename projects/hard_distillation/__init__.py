@@ -34,16 +34,10 @@ class DistilledClassifier(ImageClassifier):
         teacher: The config of an mmpretrain classifier, built in mmpretrain's scope. It gets the student's input.
         teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
-        data_preprocessor: The config of a data preprocessor, or the module; its type defaults to
-            'mmpretrain.ClsDataPreprocessor'. Defaults to None: no other arguments.
+        data_preprocessor: The config of a data preprocessor, or the module. Defaults to mmpretrain's.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
-    Attributes:
-        teacher (nn.Module | None): None until training begins.
-
-    Raises:
-        ValueError: If the backbone has no distillation token, or its `out_type` is not 'cls_token' or 'gap'.
-        UserError: When training begins, if `teacher_checkpoint` is None or does not fit.
+    Raises a UserError when training begins, if `teacher_checkpoint` is None or does not fit.
     """
 
     def __init__(self, backbone: dict[str, Any], head: dict[str, Any], teacher: dict[str, Any],
@@ -55,12 +49,6 @@ class DistilledClassifier(ImageClassifier):
             data_preprocessor = {'type': 'mmpretrain.ClsDataPreprocessor', **(data_preprocessor or {})}
         super().__init__(backbone, head=head, train_cfg=train_cfg, data_preprocessor=data_preprocessor,
                          init_cfg=init_cfg)
-        if getattr(self.backbone, 'dist_token', None) is None:
-            raise ValueError(f'The backbone, {type(self.backbone).__name__}, has no distillation token, which '
-                             'DistilledClassifier needs: set its dist_token to True.')
-        if self.backbone.out_type not in ('cls_token', 'gap'):
-            raise ValueError(f"out_type of the backbone is {self.backbone.out_type!r}, but must be 'cls_token' or "
-                             "'gap', because DistilledClassifier needs pooled features.")
         self.teacher_config = teacher
         self.teacher_checkpoint = teacher_checkpoint
         self._set_teacher(None)

@@ -8,16 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.export.detector import (
-    NO_BOX,
-    Detections,
-    Detector,
-    candidates,
-    check_nms,
-    detections,
-    pick,
-    suppress,
-)
+from cpvt_mm.export import detector as one
+from cpvt_mm.export.detector import NO_BOX, Detections, Detector
 from openmmlab_runs.errors import UserError
 
 
@@ -57,17 +49,17 @@ class TwoStage(Detector):
         boxes = boxes.reshape(batch, count, refined, 4).expand(-1, -1, classes, -1)
         scores = scores.reshape(batch, count, classes).where(is_box[..., None], NO_BOX)
         labels = torch.arange(classes, device=boxes.device).expand_as(scores)
-        found = detections(boxes.flatten(1, 2), scores.flatten(1), labels.flatten(1), self.test_cfg)
+        found = one.detections(boxes.flatten(1, 2), scores.flatten(1), labels.flatten(1), self.test_cfg)
         return {**found, 'masks': self._masks(maps, found)} if head.with_mask else found
 
     def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
         """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`. Their number differs by image."""
         rpn = self.model.rpn_head
-        boxes, scores, _, levels = candidates(rpn, maps, img_shape)
-        kept = suppress(boxes, scores, levels, rpn.test_cfg)
+        boxes, scores, _, levels = one.candidates(rpn, maps, img_shape)
+        kept = one.suppress(boxes, scores, levels, rpn.test_cfg)
         scores = torch.full_like(scores, NO_BOX).index_put(kept, scores[kept])
         scores, places = scores.topk(min(rpn.test_cfg.max_per_img, scores.shape[1]))
-        return pick(boxes, places), scores > NO_BOX
+        return one.pick(boxes, places), scores > NO_BOX
 
     def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
         head, labels = self.model.roi_head, found['labels']
@@ -113,7 +105,7 @@ def to_two_stage(model: Any) -> TwoStage:
             raise UserError(f'a {type(part).__name__} cannot be exported, only Faster R-CNN and Mask R-CNN with their '
                             'standard heads: export the backbone alone, with tools/deployment/export.py.')
     for cfg in (model.test_cfg.rpn, model.test_cfg.rcnn):
-        check_nms(cfg)
+        one.check_nms(cfg)
     return TwoStage(model, model.test_cfg.rcnn)
 
 

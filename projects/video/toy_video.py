@@ -10,29 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.commands.toy_shapes import (
-    SHAPES,
-    Image,
-    Mask,
-    Sprite,
-    add_noise,
-    background,
-    make_sprite,
-    run,
-    to_annotation,
-    write_image,
-    write_splits,
-)
+from lab.commands import toy_shapes as toy
 from openmmlab_runs.errors import exit_on_error
 
 # The shape of a class, and its direction: 1 is right, -1 is left, 0 is random.
 CLASSES = {
-    'ball right': (SHAPES['ball'], 1),
-    'ball left': (SHAPES['ball'], -1),
-    'kite right': (SHAPES['kite'], 1),
-    'kite left': (SHAPES['kite'], -1),
-    'square': (SHAPES['square'], 0),
-}
+    'ball right': (toy.SHAPES['ball'], 1), 'ball left': (toy.SHAPES['ball'], -1),
+    'kite right': (toy.SHAPES['kite'], 1), 'kite left': (toy.SHAPES['kite'], -1), 'square': (toy.SHAPES['square'], 0)}
 NUM_FRAMES = 8
 # Lengths are in pixels, speeds in pixels per frame.
 HEIGHT, WIDTH = 48, 96
@@ -45,16 +29,14 @@ CIRCLE = WIDTH + 2 * RADII[1] + SPEEDS[1]
 
 @dataclass(frozen=True)
 class Mover:
-    """A shape that moves: the index of its class, the shape in frame 0, and its velocity in pixels per frame, positive
-    to the right.
-
-    The `x` of the sprite is in 0 to `CIRCLE`, which begins left of the canvas.
+    """The index of a class, the shape in frame 0, with `x` in 0 to `CIRCLE`, and its velocity to the right in pixels
+    per frame. `CIRCLE` begins left of the canvas.
     """
     label: int
-    sprite: Sprite
+    sprite: toy.Sprite
     velocity: int
 
-    def at(self, frame: int) -> Sprite:
+    def at(self, frame: int) -> toy.Sprite:
         """Returns the shape in a frame, in coordinates of the canvas; its rotation does not change."""
         way = (self.sprite.x + self.velocity * frame) % CIRCLE
         return replace(self.sprite, x=way - (CIRCLE - WIDTH) / 2)
@@ -65,26 +47,24 @@ def make_mover(rng: np.random.Generator) -> Mover:
     label = int(rng.integers(len(CLASSES)))
     shape, direction = list(CLASSES.values())[label]
     radius = rng.uniform(*RADII)
-    sprite = make_sprite(rng, shape, rng.uniform(0, CIRCLE), rng.uniform(radius, HEIGHT - radius), radius)
+    sprite = toy.make_sprite(rng, shape, rng.uniform(0, CIRCLE), rng.uniform(radius, HEIGHT - radius), radius)
     speed, either = int(rng.integers(*SPEEDS, endpoint=True)), int(rng.choice((-1, 1)))
     return Mover(label, sprite, speed * (direction or either))
 
 
-def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list[list[Mask]]]:
-    """Makes one video of `NUM_FRAMES` frames with a static background.
+def make_video(rng: np.random.Generator) -> tuple[list[toy.Image], list[Mover], list[list[toy.Mask]]]:
+    """Makes the RGB frames `(H, W, 3)`, uint8, of one video with a static background and one to three shapes.
 
-    Returns:
-        The RGB frames `(H, W, 3)`, uint8, one to three shapes, and for each frame the visible mask `(H, W)` of each
-            shape, which may be empty.
+    Returns also the shapes, and for each frame the visible mask `(H, W)` of each shape, which may be empty.
     """
-    still = background(rng, HEIGHT, WIDTH)
+    still = toy.background(rng, HEIGHT, WIDTH)
     movers = [make_mover(rng) for _ in range(rng.integers(1, 4))]
     frames, masks = [], []
     for frame in range(NUM_FRAMES):
         canvas, owner = still.copy(), np.full((HEIGHT, WIDTH), -1)
         for k, mover in enumerate(movers):
             owner[mover.at(frame).paint(canvas)] = k
-        frames.append(add_noise(rng, canvas))
+        frames.append(toy.add_noise(rng, canvas))
         masks.append([owner == k for k in range(len(movers))])
     return frames, movers, masks
 
@@ -103,12 +83,12 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         (root / 'images' / split / name).mkdir(parents=True)
         for frame, image in enumerate(frames):
             file, image_id = f'{name}/{frame:05d}.jpg', len(coco['images']) + 1
-            write_image(root / 'images' / split / file, image[..., ::-1])
+            toy.write_image(root / 'images' / split / file, image[..., ::-1])
             coco['images'].append(dict(id=image_id, file_name=file, video_id=video_id, frame_id=frame, **size))
             for k, (mover, mask) in enumerate(zip(movers, masks[frame], strict=True), start=1):
                 if mask.any():
                     # mmdet treats an instance_id of 0 as missing.
-                    coco['annotations'].append(to_annotation(
+                    coco['annotations'].append(toy.to_annotation(
                         mask, id=len(coco['annotations']) + 1, image_id=image_id, category_id=1 + mover.label,
                         video_id=video_id, instance_id=num_instances + k))
         num_instances += len(movers)
@@ -122,13 +102,13 @@ def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: 
     Frames are in `images/{training,validation}/<video>/<frame>.jpg`. `instances_{training,validation}.json` is in the
     format that mmdet's `youtubevis2coco.py` writes.
     """
-    yield from write_splits(root, write_split,
+    yield from toy.write_splits(root, write_split,
                             dict(num_train=num_train, num_val=num_val, seed=seed, num_frames=NUM_FRAMES))
 
 
 @exit_on_error
 def main() -> None:
-    run(__doc__, write_toy_video, 'data/toy_video')
+    toy.run(__doc__, write_toy_video, 'data/toy_video')
 
 
 if __name__ == '__main__':

@@ -10,6 +10,10 @@ metainfo = dict(
 num_classes = 5
 channels = 64
 attention = dict(embed_dims=channels, num_heads=4)
+ffn = dict(embed_dims=channels, feedforward_channels=4 * channels)
+load_frames = dict(
+    type='TransformBroadcaster',
+    transforms=[dict(type='LoadImageFromFile'), dict(type='LoadTrackAnnotations', with_mask=True)])
 
 model = dict(
     init_cfg=None,
@@ -25,19 +29,11 @@ model = dict(
         num_frames=3,
         pixel_decoder=dict(
             norm_cfg=dict(num_groups=8),
-            encoder=dict(
-                num_layers=2,
-                layer_cfg=dict(
-                    self_attn_cfg=attention,
-                    ffn_cfg=dict(embed_dims=channels, feedforward_channels=4 * channels))),
+            encoder=dict(num_layers=2, layer_cfg=dict(self_attn_cfg=attention, ffn_cfg=ffn)),
             positional_encoding=dict(num_feats=channels // 2)),
         positional_encoding=dict(num_feats=channels // 2),
         transformer_decoder=dict(
-            num_layers=3,
-            layer_cfg=dict(
-                self_attn_cfg=attention,
-                cross_attn_cfg=attention,
-                ffn_cfg=dict(embed_dims=channels, feedforward_channels=4 * channels))),
+            num_layers=3, layer_cfg=dict(self_attn_cfg=attention, cross_attn_cfg=attention, ffn_cfg=ffn)),
         # Five times mmdet's weight, relative to masks, because directions are harder to learn than outlines here.
         loss_cls=dict(loss_weight=10.0, class_weight=[1.0] * num_classes + [0.1]),
         train_cfg=dict(num_points=512)))
@@ -58,12 +54,7 @@ train_dataloader = dict(
         data_prefix=dict(img_path='images/training'),
         pipeline=[
             dict(type='UniformRefFrameSample', num_ref_imgs=2, frame_range=1, filter_key_img=True),
-            dict(
-                type='TransformBroadcaster',
-                transforms=[
-                    dict(type='LoadImageFromFile'),
-                    dict(type='LoadTrackAnnotations', with_mask=True),
-                ]),
+            load_frames,
             dict(type='PackTrackInputs'),
         ]))
 val_dataloader = dict(
@@ -73,15 +64,7 @@ val_dataloader = dict(
         metainfo=metainfo,
         ann_file='instances_validation.json',
         data_prefix=dict(img_path='images/validation'),
-        pipeline=[
-            dict(
-                type='TransformBroadcaster',
-                transforms=[
-                    dict(type='LoadImageFromFile'),
-                    dict(type='LoadTrackAnnotations', with_mask=True),
-                ]),
-            dict(type='PackTrackInputs'),
-        ]))
+        pipeline=[load_frames, dict(type='PackTrackInputs')]))
 test_dataloader = val_dataloader
 val_evaluator = dict(type='openmmlab_runs.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
@@ -92,10 +75,7 @@ optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
     optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
-    paramwise_cfg=dict(custom_keys={
-        'position_encoding': dict(decay_mult=0.),
-        'norm': dict(decay_mult=0.)
-    }),
+    paramwise_cfg=dict(custom_keys=dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))),
     clip_grad=dict(max_norm=1.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=100),
