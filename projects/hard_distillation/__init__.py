@@ -51,7 +51,7 @@ class DistilledClassifier(ImageClassifier):
                          init_cfg=init_cfg)
         self.teacher_config = teacher
         self.teacher_checkpoint = teacher_checkpoint
-        self._set_teacher(None)
+        self.__dict__['teacher'] = None
 
     def init_weights(self) -> None:
         """Initialises the student and loads the teacher; called when training begins."""
@@ -59,10 +59,7 @@ class DistilledClassifier(ImageClassifier):
         self._read_teacher()
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`.
-
-        Raises a ValueError if teacher and head have different numbers of classes, or a UserError, see the class.
-        """
+        """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`; raises as the class."""
         if self.teacher is None:
             self._read_teacher()
         self.teacher.to(next(self.parameters()))  # it is no submodule, so it does not move with the student
@@ -79,11 +76,8 @@ class DistilledClassifier(ImageClassifier):
                             "set it in the config, or with --cfg-options, to a file or URL of the teacher's weights.")
         teacher = MMPRETRAIN_MODELS.build({'_scope_': 'mmpretrain', **self.teacher_config})
         load_weights(teacher, self.teacher_checkpoint)
-        self._set_teacher(teacher.eval().requires_grad_(False))
-
-    def _set_teacher(self, teacher: nn.Module | None) -> None:
-        # Bypasses nn.Module.__setattr__, which would register a submodule.
-        self.__dict__['teacher'] = teacher
+        # nn.Module.__setattr__ would register a submodule.
+        self.__dict__['teacher'] = teacher.eval().requires_grad_(False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Excludes the teacher from copies, such as EMA's, and from pickles."""
@@ -113,10 +107,7 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Returns both logits, `(B, num_classes)`, of the last item of `feats`: pooled features and distillation token.
-
-        Each is `(B, in_channels)`. Raises a ValueError if it is a single tensor.
-        """
+        """Returns both logits, `(B, num_classes)`, of the last of `feats`, two of `(B, in_channels)`."""
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
                              "gives single tensors: set its out_type to 'cls_token' or 'gap', and dist_token.")
