@@ -69,10 +69,10 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
                 consecutive.
             valid_sizes: Height and width of each image without padding, in pixels, for `padding='exact'`. Pixels
                 outside are ignored. Defaults to None: the sizes that the data preprocessor tells
-                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`); a
+                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`); a
                 single image, and windows of sliding inference, fill the batch.
             num_frames: Frames of each clip, for encodings that span frames; the last clip may be shorter. Defaults to
-                None: the number that `cpvt_mm.TrackDataPreprocessor` tells; 1 without it.
+                None: the number that the preprocessor of `projects/video` tells; 1 without it.
 
         Returns:
             One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in that

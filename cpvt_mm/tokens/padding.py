@@ -158,7 +158,7 @@ def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size
         elif told is None and not is_recorded:
             warnings.warn(f'PEG(ndim=3) of {type(backbone).__name__} treats each image as a clip of its own, because '
                           'the batch does not carry the number of frames per clip: use data_preprocessor.type '
-                          'cpvt_mm.TrackDataPreprocessor, or pass num_frames.', stacklevel=1)
+                          'the TrackDataPreprocessor of projects/video, or pass num_frames.', stacklevel=1)
         frames = num_frames or (told.window if told else 1)
     if sizes is None and has_incomplete_clip(x, frames):
         sizes = [(x.shape[2], x.shape[3])] * len(x)

@@ -59,7 +59,7 @@ def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning(recwa
     expected = clips_of(model, images, 1, 1)
     model(images[:1])
     assert not recwarn
-    with pytest.warns(UserWarning, match='each image as a clip .* cpvt_mm.TrackDataPreprocessor, or pass num_frames'):
+    with pytest.warns(UserWarning, match='each image as a clip .* projects/video, or pass num_frames'):
         assert_equal(model(images), expected)
     with pytest.raises(ValueError, match='num_frames is 0'):
         model(images, num_frames=0)
