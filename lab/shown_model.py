@@ -18,7 +18,7 @@ from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.images import MAX_PIXELS, read_image
-from openmmlab_runs.predict.predicting import build_inferencer, paint
+from openmmlab_runs.predict.predicting import build_inferencer, infer
 
 
 @contextmanager
@@ -74,9 +74,9 @@ class ShownModel:
         The scale of the config is multiplied so that its shorter side has the length `side`.
         """
         self._set_side(side)
-        np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
         with time_limit(self._seconds):
-            return paint(self._inferencer, path, score_thr=score_thr)[0]
+            prediction, = infer(self._inferencer, path, max_pixels=MAX_PIXELS)
+        return prediction.plot(score_thr)
 
     def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
                        ) -> tuple[np.ndarray, str]:

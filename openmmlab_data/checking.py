@@ -26,7 +26,7 @@ from openmmlab_runs.texts import printable, shell
 
 from .file_checks import Checked, check_files, find_copies
 from .measuring import measure, read_objects, sizes_of, suggest, to_table, to_table_of_channels
-from .painted_samples import VISUALIZER, draw_sheet
+from .painted_samples import SCOPES, draw_sheet
 
 # Number of findings of one kind in the table.
 EXAMPLES = 3
@@ -119,7 +119,7 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
         if 'channels' in one:
             console.print(to_table_of_channels(one['channels']))
     trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
-    suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
+    suggested = suggest(cfg, trained) if trained and cfg.default_scope in SCOPES else {}
     for key, value in suggested.items():
         console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
     return dict(datasets=measures, suggested=suggested)
@@ -139,7 +139,7 @@ def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
         if out:
             write_text(out / 'statistics.json', json.dumps(measures, indent=1))
             painted = [split for plan in plans for split in plan.splits if plan.samples]
-            if cfg.default_scope in VISUALIZER and painted and (sheet := draw_sheet(cfg, painted[0])):
+            if cfg.default_scope in SCOPES and painted and (sheet := draw_sheet(cfg, painted[0])):
                 write_figure(out / 'samples.png', sheet)
     errors = sum(finding.is_error for finding in found)
     if found:

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from mmengine.config import Config
-from mmengine.registry import DATASETS, TRANSFORMS, VISUALIZERS
-from mmengine.visualization import Visualizer
+from mmengine.registry import DATASETS, TRANSFORMS
 
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.data.datasets import unwrap
 from openmmlab_runs.pictures.bands import to_view
-from openmmlab_runs.pictures.painting import are_legible, labelled, size_to_image, write_any_script
+from openmmlab_runs.pictures.prediction import of_sample
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import label
 
-VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
+SCOPES = ('mmdet', 'mmseg')  # whose samples are painted
 COLUMNS, ROWS = 4, 3
 SIDE = 4.  # of a sample, in inches
 MOST = 100  # objects of a sample: more take minutes, and hide each other
@@ -41,9 +40,6 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
             dataset = DATASETS.build({**part, 'pipeline': pipeline})
         except Exception:  # the checks have named the fault
             return None
-        visualizer = VISUALIZERS.get(VISUALIZER[cfg.default_scope])()
-        write_any_script(visualizer)
-        visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault
                 info = dataset.get_data_info(index)
@@ -56,8 +52,8 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
                     load.append(TRANSFORMS.build(dict(type='Resize', scale=(LARGEST, LARGEST), keep_ratio=True)))
                 for step in (*load, pack):
                     info = step(info)
-                tiles += [(name + cut, image) for name, image in _paint(
-                    info, visualizer, bool(bands_loader(pipeline)))]
+                painted = _paint(info, dataset.metainfo, bool(bands_loader(pipeline)))
+                tiles += [] if painted is None else [(Path(info['data_samples'].img_path).name + cut, painted)]
     if not tiles:
         return None
     rows = -(-len(tiles) // COLUMNS)
@@ -71,18 +67,9 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     return figure
 
 
-def _paint(packed: dict[str, Any], visualizer: Visualizer, has_bands: bool) -> list[tuple[str, np.ndarray]]:
-    sample, bgr = packed['data_samples'], packed['inputs'].numpy().transpose(1, 2, 0)
-    instances: Any = getattr(sample, 'gt_instances', {})
+def _paint(packed: dict[str, Any], metainfo: dict[str, Any], has_bands: bool) -> np.ndarray | None:
+    bgr = packed['inputs'].numpy().transpose(1, 2, 0)
     # Bands are in the order of the file.
     image = to_view(bgr) if has_bands else np.ascontiguousarray(bgr[..., ::-1].clip(0, 255), np.uint8)
-    if hasattr(sample, 'gt_sem_seg'):
-        visualizer.alpha = 0.5
-        visualizer.add_datasample('', image, sample, draw_pred=False, with_labels=are_legible(image))
-    elif 'bboxes' in instances:
-        instances.bboxes = getattr(instances.bboxes, 'tensor', instances.bboxes)
-        size_to_image(visualizer, image)
-        visualizer.add_datasample('', image, sample, draw_pred=False)
-    else:
-        return []
-    return [(Path(sample.img_path).name, visualizer.get_image())]
+    found = of_sample(packed['data_samples'], image.shape[:2], metainfo, 'gt', image=image)
+    return found.plot(alpha=0.5) if found else None

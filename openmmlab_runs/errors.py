@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import TextIOWrapper
+from math import inf
 from typing import Any
 
 from .redaction import redact_text
@@ -23,6 +24,13 @@ class UserError(ValueError):
 
 class MissingFile(UserError, FileNotFoundError):
     """A file that a user named does not exist; the message is the sentence of a UserError."""
+
+
+def check_range(name: str, value: float, least: float, most: float = inf) -> None:
+    """Raises a UserError unless a number is from `least` to `most`; NaN is not."""
+    if not least <= value <= most:
+        span = f'of at least {least}' if most == inf else f'from {least} to {most}'
+        raise UserError(f'{name} is {value}, but must be a number {span}: correct it.')
 
 
 def first_line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as run_test
-from openmmlab_runs.predict.predicting import build_inferencer, infer, paint, predict
+from openmmlab_runs.predict.predicting import build_inferencer, infer, predict
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
 from tests.openmmlab_data.layouts import dataset
 from tests.tools.conftest import Run
@@ -73,7 +73,8 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
         np.testing.assert_array_equal(one.label_map if task == 'semantic' else one.boxes,
                                       found[0].label_map if task == 'semantic' else found[0].boxes)
     inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
-    painted, _ = paint(inferencer, image, labels=False)
+    one, = infer(inferencer, image)
+    painted = one.plot(labels=False)
     assert painted.shape == (*SIZE, 3) and painted.dtype == np.uint8 and painted.std() > 10
     assert 'has shape (64, 80, 3) (height, width, channels), but' in refusal(
         lambda: list(infer(inferencer, pixels[..., :3])))

@@ -11,8 +11,8 @@ microscope images.
 """
 import argparse
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,15 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from rich.progress import Progress
 
-from openmmlab_runs.argument_checks import check_number, check_path
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.scales import TileScale
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
+from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, has_16_bits
-from openmmlab_runs.predict.predicting import build_inferencer, paint
-from openmmlab_runs.predict.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
-from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Picture, images_of, pages_of, root_of
+from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
+from openmmlab_runs.predict.predicting import build_inferencer, infer
+from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
 from openmmlab_runs.predict.tiles import make_tiling
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
@@ -85,64 +84,79 @@ def score(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
-def to_score_thr(given: list[tuple[str, float]], classes: tuple[str, ...], default: ScoreThr) -> ScoreThr:
-    """Returns scores of classes, which the model must have; the others have the score without a class, or the default.
-    """
-    scores = dict(given)
-    others = scores.pop('', default)
-    if not scores:
+def to_score_thr(given: dict[str, float], classes: Sequence[str], default: ScoreThr) -> ScoreThr:
+    """Returns scores of classes, which the model must have; the others have that of the class '', or the default."""
+    others = given.pop('', default)
+    if not given:
         return others
-    score_thr = {**(others if isinstance(others, Mapping) else dict.fromkeys(classes, others)), **scores}
+    score_thr = {**(others if isinstance(others, Mapping) else dict.fromkeys(classes, others)), **given}
     least_scores(score_thr, classes)
     return score_thr
 
 
-def loses_bits(path: str | Path) -> bool:
-    """Returns whether an image has 16 bits per channel; False if Pillow does not know its format."""
-    try:
-        with Image.open(path) as image:
-            return has_16_bits(image)
-    except UnidentifiedImageError:
-        return False
+def open_images(args: argparse.Namespace) -> Iterable[Named]:
+    """Returns the images that the arguments name; a UserError if what is written could replace them."""
+    source, out = Path(args.image), Path(args.out_dir)
+    is_camera = args.image.isdecimal() and not source.exists()
+    images = images_of(int(args.image) if is_camera else args.image, args.urls)
+    if out.resolve() == (source if source.exists() else root_of(args.image)).resolve():
+        raise UserError(f'--out-dir {out} is the folder of the images: choose another.')
+    return images
 
 
 class Results:
-    """Writes predictions for images into a folder, and keeps which failed.
+    """Predicts images and writes what is found into a folder.
 
     Args:
         folder: The folder.
         is_semantic: Whether there are label maps, or else boxes in one file.
+        is_plain: Whether images are read as 8 bits; a warning names the first that loses bits.
+        run: Predicts an image.
+        plot: Paints a prediction.
     """
 
-    def __init__(self, folder: Path, is_semantic: bool) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, is_semantic: bool, is_plain: bool, run: Callable[[Named], Iterator[Prediction]],
+                 plot: Callable[[Prediction], np.ndarray]) -> None:
+        self.folder, self.run, self.plot = folder, run, plot
         self.predictions = folder / (LABEL_MAPS if is_semantic else PREDICTIONS)
+        self.is_plain = self.warns = is_plain
         self.names: set[str] = set()
         self.failed: dict[str, str] = {}
         self.found: dict[str, Prediction] = {}
         self.written: set[Path] = set()
 
-    @contextmanager
-    def of(self, name: str, image: object) -> Iterator[str]:
-        """Yields a name of its own for an image, and keeps the fault if it fails in the `with` block."""
-        unique = unique_name(name, self.names)
+    def add(self, named: Named) -> None:
+        """Predicts and writes each page of an image, and keeps the faults."""
         try:
-            yield unique
-        except UserError as error:
-            self.failed[unique] = sentence(error)
-        except OSError as error:
-            shown = name if isinstance(image, np.ndarray) else image
-            self.failed[unique] = (f'what belongs to image {shown} cannot be written ({error.strerror}): give the '
-                                   'image another name, or choose another --out-dir.')
+            for page in pages_of(named, self.is_plain):
+                name = unique_name(page.name, self.names)
+                try:
+                    self._add(name, page)
+                except UserError as error:
+                    self.failed[name] = sentence(error)
+                except OSError as error:
+                    shown = page.name if isinstance(page.image, np.ndarray) else page.image
+                    self.failed[name] = (f'what belongs to image {shown} cannot be written ({error.strerror}): give '
+                                         'the image another name, or choose another --out-dir.')
+        except UserError as error:  # the file cannot be opened, or a page of it
+            self.failed[unique_name(named.name, self.names)] = sentence(error)
 
-    def write(self, name: str, painted: np.ndarray, prediction: Prediction) -> None:
+    def _add(self, name: str, page: Named) -> None:
         if {LABEL_MAPS, '..'} & {*Path(name).parts[:-1]}:  # it could replace a label map, or leave the folder
             raise UserError(f'image {name} can have no such place in {self.folder}: name its folder alone.')
+        if isinstance(page.image, Path) and self.folder.resolve() in page.image.resolve().parents:
+            raise UserError(f'image {page.image} is in --out-dir: choose a folder beside those of the images.')
+        prediction, = self.run(page)
         if prediction.label_map is None:
             self.found[name] = replace(prediction, image=None)  # also if it cannot be painted
         else:
             self._write(self.predictions / f'{name}.png', prediction.label_map, prediction.palette)
-        self._write(self.folder / f'{name}.png', painted)
+        self._write(self.folder / f'{name}.png', self.plot(prediction))
+        if self.warns and isinstance(page.image, Path):
+            with suppress(UnidentifiedImageError), Image.open(page.image) as image:
+                if has_16_bits(image):
+                    say(f'warning: {page.image} {LOSES_BITS}; this warning is printed once.')
+                    self.warns = False
 
     def _write(self, path: Path, pixels: np.ndarray, palette: Any = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,48 +177,29 @@ class Results:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    check_number('--max-pixels', args.max_pixels, 1)
-    check_score_thr(dict(args.score_thr or ()))
-    check_path('--out-dir', args.out_dir)
-    tiling = make_tiling(args.tile, args.overlap, args.tile_scale)
-    source, folder = Path(args.image), Path(args.out_dir)
-    is_camera = args.image.isdecimal() and not source.exists()
-    images = images_of(int(args.image) if is_camera else args.image, args.urls)
-    out = folder.resolve()
-    if out == (source if source.exists() else root_of(args.image)).resolve():
-        raise UserError(f'--out-dir {folder} is the folder of the images: choose another.')
+    check_range('--max-pixels', args.max_pixels, 1)
+    check_score_thr(scores := dict(args.score_thr or ()))
+    make_tiling(args.tile, args.overlap, args.tile_scale)
+    images, folder = open_images(args), Path(args.out_dir)
     cfg = load_config(args.config)
-    if args.score_thr and cfg.default_scope == 'mmseg':
+    if scores and cfg.default_scope == 'mmseg':
         raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
-    score_thr = to_score_thr(args.score_thr or [], tuple(inferencer.model.dataset_meta['classes']),
-                             inferencer.score_thr)
-    results = Results(folder, cfg.default_scope == 'mmseg')
-    warned = False
+    score_thr = to_score_thr(scores, inferencer.model.dataset_meta['classes'], inferencer.score_thr)
     with held(folder), Progress() as progress:
         in_tiles = progress.add_task('Tiles', visible=False)
 
         def tell(done: int, count: int) -> None:
             progress.update(in_tiles, completed=done, total=count, visible=done < count)
 
-        def paint_one(name: str, image: Picture) -> None:
-            nonlocal warned
-            if not (source.exists() or isinstance(image, np.ndarray)) and out in Path(image).resolve().parents:
-                raise UserError(f'image {image} is in --out-dir: choose a folder beside those of the images.')
-            painted, prediction = paint(inferencer, image, not args.no_labels, score_thr, args.max_pixels, tiling, tell)
-            results.write(name, painted, prediction)
-            if not (warned or inferencer.bands_loader or isinstance(image, np.ndarray)) and loses_bits(image):
-                say(f'warning: {image} {LOSES_BITS}; this warning is printed once.')
-                warned = True
-
+        results = Results(
+            folder, cfg.default_scope == 'mmseg', not inferencer.bands_loader, lambda page: infer(
+                inferencer, page, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
+                max_pixels=args.max_pixels, tell=tell),
+            lambda found: found.plot(score_thr, not args.no_labels))
         try:
             for named in progress.track(images, description='Painting'):
-                try:
-                    for page in pages_of(named, not inferencer.bands_loader, None if tiling else args.max_pixels):
-                        with results.of(*page) as name:
-                            paint_one(name, page.image)
-                except UserError as error:  # the file cannot be opened, or a page of it
-                    results.failed[unique_name(named.name, results.names)] = sentence(error)
+                results.add(named)
         finally:  # also if a camera is interrupted, or a video breaks off
             results.finish()
     count, failed = len(results.names), results.failed

@@ -22,7 +22,7 @@ from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.files import DISK_FULL, held, write_text
-from openmmlab_runs.pictures.painting import PaintPredictionsHook
+from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
 from openmmlab_runs.processes import handlers_restored
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import some

@@ -104,8 +104,10 @@ def read_view(path: str | Path) -> np.ndarray:
     """Reads a picture of an image to paint on, `(H, W, 3)`, RGB, uint8; see `to_view`."""
     with explained(path):
         content = get(path)
-        is_plain = read_header(BytesIO(content), path).pixels.is_plain
-    return decode(BytesIO(content), path) if is_plain else to_view(decode_bands(content, path))
+    with suppress(UserError):  # without a package, there are still the higher bits
+        if not read_header(BytesIO(content), path).pixels.is_plain:
+            return to_view(decode_bands(content, path))
+    return decode(BytesIO(content), path)
 
 
 def to_view(pixels: np.ndarray) -> np.ndarray:

@@ -1,12 +1,10 @@
-"""Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
+"""Predicts boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
 import importlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, TypeAlias, overload
 
 import mmcv
 import numpy as np
@@ -14,27 +12,27 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from mmengine.logging import print_log
+from torch import nn
 
-from openmmlab_runs.argument_checks import check_flag, check_number, check_path
 from openmmlab_runs.checkpoints.comparing import check_fits
 from openmmlab_runs.checkpoints.loading import bands_loader, build_model
-from openmmlab_runs.checkpoints.reading import check_device, read_checkpoint, readable
+from openmmlab_runs.checkpoints.reading import check_device, read_checkpoint
 from openmmlab_runs.data.datasets import build_unread, building
 from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
-from openmmlab_runs.engine.console import Output
-from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.errors import UserError, check_range, explain
 from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
-from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, read_image
+from openmmlab_runs.pictures.images import check_pixels, read_image
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
+from openmmlab_runs.pictures.prediction import SCORE_THR, Picture, Prediction, ScoreThr, check_score_thr, of_sample
 from openmmlab_runs.registry import TRANSFORMS, in_scope
 
-from .prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr
-from .sources import Picture, Source, images_of, pages_of
+from .sources import Named, Source, images_of, pages_of
 from .tiles import Tiling, join, make_tiling
 
+Tell: TypeAlias = Callable[[int, int], object]
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
 
@@ -77,19 +75,17 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     Raises:
         UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
-    check_flag('stream', stream)
-    _check_options(batch_size, score_thr, tile, overlap, tile_scale)
+    tiling = _checked(batch_size, score_thr, tile, overlap, tile_scale)
     cfg = load_config(config)
     opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
-    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, urls, tile, overlap,
-                  tile_scale)
+    found = _infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tiling)
     return found if stream else list(found)
 
 
-def _check_options(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None,
-                   tile_scale: TileScale) -> Tiling | None:
+def _checked(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None, tile_scale: TileScale
+             ) -> Tiling | None:
     """Raises a UserError for options of `predict` that do not fit, and returns the tiling that they mean."""
-    check_number('batch_size', batch_size, 1)
+    check_range('batch_size', batch_size, 1)
     if score_thr is not None:
         check_score_thr(score_thr)
     return make_tiling(tile, overlap, tile_scale)
@@ -103,11 +99,10 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
     """
-    check_path('checkpoint', checkpoint)
     scope, device = cfg.default_scope, get_device() if device is None else device
     if scope not in INFERENCERS:
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
-                        'can be made here: run cpvt_mm test with --show-dir.')
+                        'can be made here: run a test with --show-dir.')
     check_device('device', device)
     bands = bands_loader(cfg.get('test_dataloader'))
     loader = bands and TRANSFORMS.build(bands)
@@ -116,13 +111,18 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         bands['type'] = 'LoadImageFromFile'
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
-    with in_scope(scope):
-        content = read_checkpoint(checkpoint)
-        # The inferencer would fail in other words, load the weights that fit, and ignore the others.
-        check_fits(build_model(cfg), checkpoint, content)
+    content = read_checkpoint(checkpoint)
+
+    def init_model(self: BaseInferencer, cfg: Config, weights: None, device: str) -> nn.Module:
+        model = build_model(cfg)
+        check_fits(model, checkpoint, content)  # mmengine would load what fits, and ignore the rest
+        model.cfg = cfg
+        self._load_weights_to_model(model, content, cfg)
+        return model.to(device).eval()
+
+    with in_scope(scope), building('test_dataloader'):
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-        with readable(checkpoint) as local, redirect_stdout(Output(sys.stdout)), building('test_dataloader'):
-            inferencer = cls(cfg, local, device=device)
+        inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
         inferencer.show_progress = False
         if not trained_classes(content):  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
@@ -146,22 +146,29 @@ class _Sized(NamedTuple):
     name: str
     image: Picture
     size: tuple[int, int]
-    pixels: np.ndarray | None = None  # of a file that is read already
 
 
 def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
-          urls: bool = False, tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train'
-          ) -> Iterator[Prediction]:
+          urls: bool = False, tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
+          max_pixels: int | None = None, tell: Tell = lambda done, count: None) -> Iterator[Prediction]:
     """Yields the prediction of each image, in their order; see `predict`.
 
-    Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the model can do
-    so without a difference (`padding='exact'`, a data preprocessor of cpvt_mm, and parts that
-    `cpvt_mm.make_batch_invariant` knows), and else neighbours of one size.
+    Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the data
+    preprocessor says that the model can do so without a difference (`take_several_sizes`), and else neighbours of one
+    size. A file of more than `max_pixels` is a UserError, unless there are tiles. `tell` is called with the number of
+    tiles of an image that are predicted, and of all.
     """
-    tiling = _check_options(batch_size, score_thr, tile, overlap, tile_scale)
+    tiling = _checked(batch_size, score_thr, tile, overlap, tile_scale)
+    opened = images_of(images, urls, inferencer.bands_loader is None)
+    return _infer(inferencer, opened, batch_size, score_thr, tiling, None if tiling else max_pixels, tell)
+
+
+def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int, score_thr: ScoreThr | None,
+           tiling: Tiling | None, max_pixels: int | None = None, tell: Tell = lambda done, count: None
+           ) -> Iterator[Prediction]:
     loader = inferencer.bands_loader
-    sized = (_Sized(*page, _size(page.image, loader)) for named in images_of(images, urls, loader is None)
-             for page in pages_of(named, loader is None))
+    sized = (_Sized(*page, _size(page.image, loader, max_pixels)) for named in images
+             for page in pages_of(named, loader is None, max_pixels))
 
     def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
         is_large = tiling is not None and tiling.is_for(one.size)
@@ -169,55 +176,53 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 
     for (is_large, _), neighbours in groupby(sized, kind):
         while batch := [*islice(neighbours, batch_size)]:
-            for found in (_run_tiles(inferencer, one, tiling, batch_size) for one in batch) if (
+            for found in (_run_tiles(inferencer, one, tiling, batch_size, tell) for one in batch) if (
                     tiling and is_large) else _run(inferencer, batch, tiling):
                 yield found if score_thr is None else found.above(score_thr)
 
 
-def _size(image: Picture, loader: LoadBandsFromFile | None) -> tuple[int, int]:
+def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | None) -> tuple[int, int]:
     if isinstance(image, np.ndarray):
         return image.shape[:2]
     try:
-        return read_header(image).size
+        size = read_header(image).size
     except UserError:
         if loader:
             raise
-        return read_image(image).shape[:2]  # without the package that the header needs, or says why not
-
-
-def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
-    """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
-    if inferencer.bands_loader:
-        return _pixels(inferencer, one)
-    if isinstance(one.image, np.ndarray):
-        return mmcv.rgb2bgr(one.image)
-    loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
-    if any((loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
-        return str(one.image)
-    return mmcv.rgb2bgr(_pixels(inferencer, one))
+        return read_image(image, max_pixels=max_pixels).shape[:2]  # without a package of the header, or says why not
+    check_pixels(size, image, max_pixels)
+    return size
 
 
 def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
     """Returns the pixels of an image, given or read: RGB, uint8, or what the config's loader of bands makes of it."""
-    if one.pixels is not None:
-        return one.pixels
     if loader := inferencer.bands_loader:
         return loader.checked(one.image, one.name) if isinstance(one.image, np.ndarray) else loader.read(one.image)
     return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)
 
 
+def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
+    """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
+    loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
+    if inferencer.bands_loader:
+        return _pixels(inferencer, one)
+    if not isinstance(one.image, np.ndarray) and any(
+            (loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
+        return str(one.image)
+    return mmcv.rgb2bgr(_pixels(inferencer, one))
+
+
 def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None) -> list[Prediction]:
     """Predicts a batch of images or tiles, of one size unless the model takes several."""
     inputs = [_input(inferencer, one) for one in batch]
-    meta = inferencer.model.dataset_meta
-    classes = tuple(trained_classes(dict(meta=dict(dataset_meta=meta))))
+    meta = dict(inferencer.model.dataset_meta)
+    meta['classes'] = trained_classes(dict(meta=dict(dataset_meta=meta)))
     try:
         with in_scope(inferencer.scope), inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size):
-            found = inferencer(inputs, batch_size=len(inputs))['predictions']
-        found = found if isinstance(found, list) else [found]  # mmseg returns a single image without a list
-        return [replace(_to_prediction(result, one.size, classes), name=one.name, image=one.image,
-                        palette=meta.get('palette'), score_thr=inferencer.score_thr)
-                for result, one in zip(found, batch, strict=True)]
+            samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
+        found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
+                 for sample, one in zip(samples, batch, strict=True)]
+        return [one for one in found if one]
     except UserError:
         raise
     except Exception as error:  # models can raise any error, such as for a line of one pixel
@@ -228,9 +233,8 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
                         'it out.') from error
 
 
-def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int,
-               tell: Callable[[int, int], object] = lambda done, count: None) -> Prediction:
-    """Predicts a large image in tiles, `batch_size` at once; `tell` gets how many of how many are done."""
+def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:
+    """Predicts a large image in tiles, `batch_size` at once."""
     pixels = _pixels(inferencer, one)
     tiles = tiling.tiles(one.size)
     parts: list[Prediction] = []
@@ -239,39 +243,3 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
         parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling)
         tell(len(parts), len(tiles))
     return replace(join(parts, tiles, one.size), image=one.image)
-
-
-def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) -> Prediction:
-    """Converts what the inferencer of mmseg (an array) or of mmdet (a dict of lists) returns for an image."""
-    if isinstance(found, np.ndarray):
-        return Prediction(size, classes, label_map=found.astype(np.min_scalar_type(int(found.max()))))
-    return Prediction(size, classes, np.array(found['bboxes'], np.float32).reshape(-1, 4), np.array(
-        found['labels'], np.int64), np.array(found['scores'], np.float32), found.get('masks'))
-
-
-def paint(inferencer: BaseInferencer, image: Picture, labels: bool = True, score_thr: ScoreThr | None = None,
-          max_pixels: int = MAX_PIXELS, tiling: Tiling | None = None,
-          tell: Callable[[int, int], object] = lambda done, count: None) -> tuple[np.ndarray, Prediction]:
-    """Paints the prediction on an image; returns `(H, W, 3)`, RGB, uint8, and the whole prediction.
-
-    Args:
-        inferencer: See `build_inferencer`.
-        image: The path, or pixels as in `predict`.
-        labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-        score_thr: Only boxes and masks with a score above it are painted; see `Prediction.above`. Defaults to
-            None: that of `build_inferencer`.
-        max_pixels: A file with more is a UserError, unless there is a tiling. Defaults to 16 million.
-        tiling: How to predict images that are larger than a tile. Defaults to None: as a whole.
-        tell: Is called with the number of tiles that are predicted, and of all. Defaults to nothing.
-    """
-    name, most = 'image' if isinstance(image, np.ndarray) else Path(image).name, None if tiling else max_pixels
-    if inferencer.bands_loader and not isinstance(image, np.ndarray):
-        check_pixels(read_header(image).size, image, most)
-    pixels = _pixels(inferencer, _Sized(name, image, (0, 0))) if inferencer.bands_loader or isinstance(
-        image, np.ndarray) else read_image(image, max_pixels=most)
-    one = _Sized(name, image, pixels.shape[:2], pixels)
-    if tiling and tiling.is_for(one.size):
-        found = _run_tiles(inferencer, one, tiling, 1, tell)
-    else:
-        found, = _run(inferencer, [one], tiling)
-    return replace(found, image=image if inferencer.bands_loader else pixels).plot(score_thr, labels), found

@@ -15,17 +15,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from openmmlab_runs.argument_checks import check_flag, check_path
 from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.files import list_images, what_is
 from openmmlab_runs.pictures.bands import decode_bands, read_header
 from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
+from openmmlab_runs.pictures.prediction import Picture
 from openmmlab_runs.storage import TRY, limited
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
 CAMERAS = 100  # OpenCV takes the hundreds of a number for a kind of driver
 NO_SOURCES = bytes, bytearray, memoryview, IOBase, Mapping  # what they yield, such as numbers, is no image
-Picture: TypeAlias = str | Path | np.ndarray
 Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Named | Iterable[Source]'
 
 
@@ -58,14 +57,11 @@ def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: 
     Raises:
         UserError: If there is no image, or one cannot be fetched or read. Files of images are opened by `pages_of`.
     """
-    check_flag('urls', urls)
     try:
         found = _images_of(source, urls, as_rgb, endless)
     except RecursionError as error:
         raise UserError('a list of images has too many levels, or itself: pass a list of images.') from error
-    if isinstance(found, list):
-        return found
-    return chain([*islice(found, 1)], found)
+    return found if isinstance(found, list) else chain([*islice(found, 1)], found)
 
 
 def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -> Iterator[Named]:
@@ -112,13 +108,13 @@ def _images_of(source: Source, urls: bool, as_rgb: bool, endless: bool) -> list[
 
 
 def _of_text(source: str | Path, urls: bool, as_rgb: bool) -> list[Named] | Iterator[Named]:
-    check_path('an image', source)
     text, path = str(source), Path(source)
     if text.startswith(('http://', 'https://')):
         if not urls:
             raise UserError(f'{text} is an address, and none is fetched unless you allow it: pass urls=True (--urls), '
                             'or a file.')
-        return (Named(PurePosixPath(urlparse(one).path).name or 'image', _fetched(one, as_rgb)) for one in [text])
+        name = PurePosixPath(urlparse(text).path).name or 'image'
+        return (Named(name, _fetched(one, as_rgb)) for one in [text])
     if os.path.isdir(path):
         return [Named(one.name, one) for one in list_images(path)]
     if glob.has_magic(text) and not os.path.exists(path):
@@ -186,16 +182,13 @@ def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
             raise UserError(f'a tensor of {images.dtype} has values from {batch.min():g} to {batch.max():g}, but must '
                             'have them from 0 to 1: leave out the normalization, which the model has.')
         batch = (batch * 255).round().astype(np.uint8)
-    if as_rgb and batch.dtype != np.uint8:
-        raise UserError(f'a tensor has type {images.dtype}, but must be uint8, or floats from 0 to 1: convert it.')
     return [_checked(np.ascontiguousarray(image), as_rgb) for image in batch.transpose(0, 2, 3, 1)]
 
 
 def _frames(source: Path | int, name: str) -> Iterator[Named]:
     """Yields the frames of a video or a camera, one at a time, by numbers from 1."""
-    kind = 'camera' if isinstance(source, int) else 'video'
-    if not isinstance(source, int) and (what := what_is(source)):
-        raise UserError(f'video {source} {what}: correct the path.')
+    if not isinstance(source, int):
+        check_regular(source)
     level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the error says it all
     capture, number = cv2.VideoCapture(source if isinstance(source, int) else str(source)), 0
     cv2.utils.logging.setLogLevel(level)
@@ -206,4 +199,4 @@ def _frames(source: Path | int, name: str) -> Iterator[Named]:
     finally:
         capture.release()
     if not number:
-        raise UserError(f'{kind} {source} gives no image: check it, and whether OpenCV reads its format.')
+        raise UserError(f'{name} gives no image: check it, and whether OpenCV reads its format.')

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pycocotools import mask as coco_mask
 
-from openmmlab_runs.argument_checks import check_number
 from openmmlab_runs.data.scales import TileScale
-from openmmlab_runs.errors import UserError
+from openmmlab_runs.errors import UserError, check_range
+from openmmlab_runs.pictures.prediction import Prediction
 
-from .prediction import Prediction
 from .seams import OUTWARD, Seams, are_near
 
 
@@ -69,11 +68,11 @@ def make_tiling(side: int | None, overlap: int | None = None, scale: TileScale =
         if overlap is not None:
             raise UserError(f'overlap is {overlap}, but there are no tiles: give the side of a tile, too.')
         return None
-    if scale not in ('train', 'config'):
-        check_number('tile_scale', scale, 0.01, 100, whole=False)
-    check_number('tile', side, 1)
+    if not isinstance(scale, str):
+        check_range('tile_scale', scale, 0.01, 100)
+    check_range('tile', side, 1)
     overlap = side // 4 if overlap is None else overlap
-    check_number('overlap', overlap, 0, side - 1)
+    check_range('overlap', overlap, 0, side - 1)
     return Tiling(side, overlap, scale)
 
 

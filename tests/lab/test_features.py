@@ -18,7 +18,7 @@ from lab.shown_model import ShownModel
 from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.pictures.images import read_image
-from openmmlab_runs.predict.predicting import build_inferencer, paint, predict
+from openmmlab_runs.predict.predicting import build_inferencer, infer, predict
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
 from tests.pictures import is_drawn, random_image
@@ -107,7 +107,8 @@ def test_a_shown_model_paints_as_in_tests_and_at_other_sizes(scope: str, image: 
     at_home = model.paint(image, model.side, score_thr=0)
     inferencer = build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint)
     np.random.seed(0)  # of the colours
-    assert np.array_equal(at_home, paint(inferencer, image, score_thr=0)[0])
+    found, = infer(inferencer, image)
+    assert np.array_equal(at_home, found.plot(0))
     small = model.paint(image, 64, score_thr=0)
     assert small.shape == at_home.shape and not np.array_equal(small, at_home)
 

@@ -18,7 +18,7 @@ from openmmlab_data.image_sizes import name_sizes
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as evaluate
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.predict.predicting import build_inferencer, paint
+from openmmlab_runs.predict.predicting import build_inferencer, infer
 from openmmlab_runs.texts import CONTROLS
 from tests.conftest import ROOT, read_anywhere
 from tests.odd_texts import file_names, is_half, names
@@ -144,8 +144,8 @@ def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, caps
     assert len(list(Path('painted').iterdir())) == 4 and 'coco/bbox_mAP' in metrics
     inferencer = build_inferencer(load_config('work/my.py'), 'work/iter_2.pth', 'cpu')
     image = next((tmp_path / 'data/images/validation').iterdir())
-    painted, prediction = paint(inferencer, image, score_thr=0.)
-    assert painted.any() and prediction.classes == CLASSES
+    prediction, = infer(inferencer, image)
+    assert prediction.plot(0.).any() and prediction.classes == CLASSES
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))

@@ -12,8 +12,8 @@ from pycocotools.coco import COCO
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.views import SCALES, MergeViewsHook, views_of
+from openmmlab_runs.pictures.prediction import SCORE_THR
 from openmmlab_runs.predict.predicting import build_inferencer, predict
-from openmmlab_runs.predict.prediction import SCORE_THR
 from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
 
 LOAD, PACK = dict(type='LoadImageFromFile'), dict(type='PackDetInputs', meta_keys=('img_id', 'flip'))

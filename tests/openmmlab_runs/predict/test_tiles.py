@@ -11,10 +11,10 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.pictures.images import read_image
+from openmmlab_runs.pictures.prediction import Prediction
 from openmmlab_runs.predict.predicting import build_inferencer, infer
-from openmmlab_runs.predict.prediction import Prediction
-from openmmlab_runs.predict.tiles import Tile, Tiling, join, make_tiling, move_mask
-from tests.conftest import ROOT, refusal
+from openmmlab_runs.predict.tiles import Tile, Tiling, join, move_mask
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize('size', [(1, 65), (64, 64), (65, 200), (999, 100)])
@@ -146,12 +146,6 @@ def test_a_mask_is_moved(place: tuple[int, int]) -> None:
         expected = np.zeros((20, 20), np.uint8)
         expected[place[0]:place[0] + 13, place[1]:place[1] + 9] = cells
         assert np.array_equal(coco_mask.decode(moved), expected)
-
-
-def test_tilings_that_cannot_be_are_one_sentence() -> None:
-    assert make_tiling(None) is None and make_tiling(100) == Tiling(100, 25) and make_tiling(100, 0) == Tiling(100, 0)
-    assert refusal(make_tiling, None, 8) == 'overlap is 8, but there are no tiles: give the side of a tile, too.'
-    assert refusal(make_tiling, 64, 64) == 'overlap is 64, but must be a whole number from 0 to 63: correct it.'
 
 
 @pytest.fixture

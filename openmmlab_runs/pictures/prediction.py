@@ -1,21 +1,22 @@
 """Predictions for images, and what people make of them: pictures, COCO's layout, supervision."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from mmengine.structures import BaseDataElement
 from pycocotools import mask as coco_mask
+from torch import Tensor
 
-from openmmlab_runs.argument_checks import check_number, check_path
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.errors import UserError, check_range, did_you_mean
 from openmmlab_runs.files import write_image
-from openmmlab_runs.pictures.bands import read_view, to_view
-from openmmlab_runs.pictures.painting import are_legible, paint_boxes, paint_label_map
-from openmmlab_runs.texts import label as drawn_name
 
-from .sources import Picture
+from .bands import read_view, to_view
+from .painting import ALPHA, paint_boxes, paint_label_map
 
+Picture: TypeAlias = str | Path | np.ndarray  # a file, or pixels
 SCORE_THR = 0.3  # as in mmdet
 # A score, or scores by the names of classes; classes that are not named have SCORE_THR.
 ScoreThr: TypeAlias = float | Mapping[str, float]
@@ -30,7 +31,7 @@ class Prediction:
         classes: The names of the classes, in the order of their labels.
         boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels; as the next two, None from a segmentor.
         labels: `(N,)`, int64: the index of each box in `classes`.
-        scores: `(N,)`, float32, from 0 to 1.
+        scores: `(N,)`, float32, from 0 to 1; None of annotations.
         masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`, which `pycocotools.mask.decode(masks)`
             decodes to `(H, W, N)`, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
@@ -62,7 +63,7 @@ class Prediction:
         Raises:
             UserError: If the model has no class of a name.
         """
-        if self.boxes is None or self.labels is None or self.scores is None:
+        if self.labels is None or self.scores is None:
             return self
         least = least_scores(self.score_thr if score_thr is None else score_thr, self.classes)
         return self.take(np.flatnonzero(self.scores > least[self.labels]))
@@ -73,13 +74,14 @@ class Prediction:
         return replace(self, boxes=self.boxes[indices], labels=self.labels[indices], scores=self.scores[indices],
                        masks=None if self.masks is None else [self.masks[i] for i in indices])
 
-    def plot(self, score_thr: ScoreThr | None = None, labels: bool = True) -> np.ndarray:
+    def plot(self, score_thr: ScoreThr | None = None, labels: bool = True, alpha: float = ALPHA) -> np.ndarray:
         """Paints the prediction on its image, which is read again if it is a file; see `to_view`.
 
         Args:
             score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to None: that
                 of the prediction.
             labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
+            alpha: How much of a label map covers the image, from 0 to 1. Defaults to 0.8.
 
         Returns:
             `(H, W, 3)`, RGB, uint8.
@@ -88,13 +90,11 @@ class Prediction:
             raise UserError(f'the image of the prediction {self.name} is not known: predict() sets it.')
         image = to_view(self.image) if isinstance(self.image, np.ndarray) else read_view(self.image)
         if self.label_map is not None:
-            names = [drawn_name(name) if labels and are_legible(image) else '' for name in self.classes]
-            return paint_label_map(image, self.label_map, names, self.palette)
+            return paint_label_map(image, self.label_map, self.classes, labels, self.palette, alpha)
         shown = self.above(score_thr)
-        assert shown.boxes is not None and shown.labels is not None and shown.scores is not None
-        texts = [f'{drawn_name(self.classes[label])}: {100 * score:.1f}' if labels else ''
-                 for label, score in zip(shown.labels, shown.scores, strict=True)]
-        return paint_boxes(image, shown.boxes, shown.labels, texts, shown.masks, self.palette)
+        assert shown.boxes is not None and shown.labels is not None
+        return paint_boxes(image, shown.boxes, shown.labels, self.classes if labels else (), shown.scores, shown.masks,
+                           self.palette)
 
     def save(self, path: str | Path, score_thr: ScoreThr | None = None, labels: bool = True) -> None:
         """Writes what `plot` paints, as JPEG if the path ends in .jpg, or as PNG if it ends in .png.
@@ -102,7 +102,6 @@ class Prediction:
         Raises:
             UserError: If it ends in something else.
         """
-        check_path('path', path)
         if Path(path).suffix not in ('.jpg', '.png'):
             raise UserError(f'{path} ends in neither .png nor .jpg: choose one of them.')
         if not Path(path).parent.is_dir():
@@ -132,10 +131,42 @@ class Prediction:
                           data=dict(class_name=np.array(self.classes)[self.labels]))
 
 
+def of_sample(sample: BaseDataElement, size: tuple[int, int], metainfo: Mapping[str, Any], kind: str = 'pred',
+              **more: Any) -> Prediction | None:
+    """Returns what a data sample of mmdet or mmseg has: predictions, or annotations for the kind 'gt'.
+
+    Args:
+        sample: The sample.
+        size: Height and width of its image.
+        metainfo: The classes and the palette of the dataset.
+        kind: How names of its parts begin. Defaults to 'pred'.
+        more: Further attributes of the prediction.
+
+    Returns:
+        None if there are neither boxes nor a label map.
+    """
+    made = partial(Prediction, size, tuple(metainfo.get('classes') or ()), palette=metainfo.get('palette'), **more)
+    found = sample.get(f'{kind}_sem_seg')
+    if found is not None and 'data' in found:  # mmdet's has none
+        label_map = found.data[0].numpy(force=True)
+        return made(label_map=label_map.astype(np.min_scalar_type(int(label_map.max()))))
+    found = sample.get(f'{kind}_track_instances', sample.get(f'{kind}_instances'))
+    if found is None or 'bboxes' not in found:
+        return None
+    masks, scores = found.get('masks'), found.get('scores')
+    if masks is not None:
+        bits = masks.numpy(force=True) if isinstance(masks, Tensor) else masks.to_ndarray()
+        masks = [coco_mask.encode(np.asfortranarray(one, np.uint8)) for one in bits]
+        masks = [dict(one, counts=one['counts'].decode()) for one in masks]
+    boxes = getattr(found.bboxes, 'tensor', found.bboxes)
+    return made(boxes=boxes.float().numpy(force=True), labels=found.labels.numpy(force=True), masks=masks,
+                scores=None if scores is None else scores.float().numpy(force=True))
+
+
 def check_score_thr(score_thr: ScoreThr) -> None:
     """Raises a UserError unless a score, or those of classes, are numbers from 0 to 1."""
     for name, score in score_thr.items() if isinstance(score_thr, Mapping) else [('', score_thr)]:
-        check_number(f'score_thr of {name}' if name else 'score_thr', score, 0, 1, whole=False)
+        check_range(f'score_thr of {name}' if name else 'score_thr', score, 0, 1)
 
 
 def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
