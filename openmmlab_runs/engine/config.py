@@ -11,7 +11,6 @@ from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
-from openmmlab_runs.argument_checks import check_path
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
@@ -52,7 +51,6 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
-    check_path('config', path)
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
