@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from openmmlab_data.form.splits import Data
+from openmmlab_data.form.dataset import LabelledData
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.bands import read_bands
 
@@ -76,7 +76,7 @@ class Bands:
     notes: tuple[str, ...]  # sentences about them
 
 
-def measure_bands(data: Data) -> Bands | None:
+def measure_bands(data: LabelledData) -> Bands | None:
     """Measures at most `MEASURED` images for training; returns None if mmcv's own loader reads all (8 bits, grey or
     colours, perhaps with alpha), or all but the lower 8 of 16 bits where channels differ between images.
 
@@ -94,8 +94,7 @@ def measure_bands(data: Data) -> Bands | None:
     if channels[0] > MOST:
         raise UserError(f'images of {data.root} have {channels[0]} channels, but OpenCV, which scales them, takes at '
                         f'most {MOST}: choose some, or make fewer of them, such as by a principal component analysis.')
-    split = data.splits['train']
-    paths = [split.images / image['file_name'] for image in split.coco['images']]
+    paths = [one.path for one in data.splits['train']]
     chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
     with ThreadPoolExecutor() as threads:
         found = joined(threads.map(lambda path: moments_of(read_bands(path)), chosen))
@@ -110,7 +109,7 @@ def measure_bands(data: Data) -> Bands | None:
     return Bands(channels[0], found.mean, found.std, found.empty > 0, tuple(notes))
 
 
-def is_readable(data: Data) -> bool:
+def is_readable(data: LabelledData) -> bool:
     """Returns whether mmcv's own loader reads all images, if only as 8 bits."""
     return all(one.is_plain or (one.dtype == 'uint16' and one.channels in READ_AS_8_BITS) for one in data.pixels)
 

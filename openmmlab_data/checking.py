@@ -1,4 +1,4 @@
-"""Checks the datasets of a config, and measures them: what `cpvt_mm check` prints."""
+"""Checks the datasets of a config, and measures them: what the command check prints."""
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import printable, shell
 
 from .file_checks import Checked, check_files, find_copies
-from .measuring import measure, read_objects, sizes_of, suggest, to_table, to_table_of_channels
+from .measuring import measure, read_pictures, sizes_of, suggest, to_table, to_table_of_channels
 from .painted_samples import SCOPES, draw_sheet
 
 # Number of findings of one kind in the table.
@@ -110,15 +110,15 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
 
 
 def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
-    parts = [(plan, coco, checks) for plan, checks in results if (coco := read_objects(plan, checks))['images']]
-    measures = [measure(plan, coco, checks) for plan, coco, checks in parts]
+    parts = [(plan, data, checks) for plan, checks in results if (data := read_pictures(plan, checks)).splits['train']]
+    measures = [measure(plan, data, checks) for plan, data, checks in parts]
     for one in measures:
         console.print(sizes_of(one), markup=False, highlight=False)
         if 'classes' in one:
             console.print(to_table(one))
         if 'channels' in one:
             console.print(to_table_of_channels(one['channels']))
-    trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
+    trained = [data for plan, data, _ in parts if 'train' in plan.splits]
     suggested = suggest(cfg, trained) if trained and cfg.default_scope in SCOPES else {}
     for key, value in suggested.items():
         console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)

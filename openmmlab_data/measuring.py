@@ -9,7 +9,7 @@ from mmengine.config import Config
 from rich.markup import escape
 from rich.table import Column, Table
 
-from openmmlab_data.form.splits import Data, Split
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.coco import read_coco
 from openmmlab_runs.data.config_datasets import Plan
@@ -18,32 +18,39 @@ from openmmlab_runs.texts import printable
 
 from .channels import joined
 from .file_checks import Checked
-from .image_sizes import LIMITS, fit_images, fit_model, is_for_cpu, name_sizes
+from .fitted_model import fit_model, is_for_cpu
+from .image_sizes import fit_images, name_sizes
+from .tasks import TASKS
 
 Measures = dict[str, Any]
 SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
-def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[str, Any]]]:
-    """Returns images and objects in COCO's layout, without crowds, with the `name` of the class."""
-    if not _is_coco(plan):
-        return dict(annotations=[], categories=[], images=[
-            dict(id=index, width=one.size[1], height=one.size[0]) for index, one in enumerate(checked) if one.size])
+def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
+    """Returns the images of a dataset with their sizes, for 'train'; those of COCO with objects, but no crowds."""
     dataset: Any = plan.dataset
+    if not _is_coco(plan):
+        found = [Picture(Path(sample.image), size=one.size[::-1])
+                 for sample, one in zip(plan.samples, checked, strict=True) if one.size]
+        return LabelledData('', Path(), dict(train=found), classes_of(dataset), is_semantic=True)
     coco = read_coco(dataset.ann_file, dataset.backend_args)
     names = {category['id']: category['name'] for category in coco['categories']}
-    classes, known = classes_of(dataset) or list(names.values()), {image['id'] for image in coco['images']}
-    return dict(coco, annotations=[
-        dict(one, name=names[one['category_id']]) for one in coco['annotations']
-        if names.get(one['category_id']) in classes and one['image_id'] in known and not one.get('iscrowd')])
+    classes = classes_of(dataset) or list(names.values())
+    pictures = {one['id']: Picture(Path(one['file_name']), size=(one['width'], one['height']))
+                for one in coco['images']}
+    for one in coco['annotations']:
+        name = names.get(one['category_id'])
+        if name in classes and one['image_id'] in pictures and not one.get('iscrowd'):
+            pictures[one['image_id']].objects.append(LabelledObject(str(name), one))
+    return LabelledData('', Path(), dict(train=[*pictures.values()]), classes)
 
 
 def _is_coco(plan: Plan) -> bool:
     return bool(plan.samples) and layout_of(type(plan.dataset)) == 'coco'
 
 
-def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence[Checked]) -> Measures:
-    """Measures a dataset from `read_objects` and the checks of its samples.
+def measure(plan: Plan, data: LabelledData, checked: Sequence[Checked]) -> Measures:
+    """Measures a dataset from `read_pictures` and the checks of its samples.
 
     Returns:
         The splits, the number of images, their widths and heights, the `sizes` of the smallest, the middle and the
@@ -52,36 +59,36 @@ def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence
         quartiles and the largest, in pixels. Images of `LoadBandsFromFile` have `channels`: the least, the mean, the
         standard deviation and the largest value of each.
     """
-    images = coco['images']
-    measures = dict(splits=plan.splits, images=len(images), width=_quartiles([one['width'] for one in images]),
-                    height=_quartiles([one['height'] for one in images]),
-                    sizes=name_sizes(np.array([(one['width'], one['height']) for one in images])))
+    pictures = data.splits['train']
+    sizes = np.array([one.size for one in pictures])
+    measures = dict(splits=plan.splits, images=len(pictures), width=_quartiles(sizes[:, 0]),
+                    height=_quartiles(sizes[:, 1]), sizes=name_sizes(sizes))
     if found := [one.moments for one in checked if one.moments]:
         moments = joined(found)
         measures['channels'] = [dict(zip(('least', 'mean', 'std', 'most'), map(float, values), strict=True))
                                 for values in zip(moments.least, moments.mean, moments.std, moments.most, strict=True)]
-    names = classes_of(plan.dataset) or [category['name'] for category in coco['categories']]
     total = sum(sum(one.pixels.values()) for one in checked)
-    if _is_coco(plan):
-        measures['classes'] = {name: _of_objects([one for one in coco['annotations'] if one['name'] == name])
-                               for name in names}
-        measures['all'] = _of_objects(coco['annotations'])
+    if not data.is_semantic:
+        measures['classes'] = {name: _of_objects(pictures, name) for name in data.classes}
+        measures['all'] = _of_objects(pictures)
     elif total:
         measures['classes'] = {
             name: dict(images=sum(index in one.pixels for one in checked),
                        pixels=round(sum(one.pixels.get(index, 0) for one in checked) / total, 6))
-            for index, name in enumerate(names)}
+            for index, name in enumerate(data.classes)}
     return measures
 
 
-def _of_objects(objects: Sequence[dict[str, Any]]) -> Measures:
-    sides = [(w, h) for *_, w, h in [one['bbox'] for one in objects] if w > 0 and h > 0]
-    width, height = np.array(sides).reshape(-1, 2).T
-    return dict(images=len({one['image_id'] for one in objects}), objects=len(objects),
-                side=_quartiles(np.sqrt(width * height)), height_by_width=_quartiles(height / width))
+def _of_objects(pictures: Sequence[Picture], name: str | None = None) -> Measures:
+    """Measures the objects of a class; None: of all."""
+    own = [[one.keys['bbox'] for one in picture.objects if name in (None, one.name)] for picture in pictures]
+    boxes = np.array([box for boxes in own for box in boxes]).reshape(-1, 4)
+    width, height = boxes[(boxes[:, 2:] > 0).all(axis=1), 2:].T
+    return dict(images=sum(map(bool, own)), objects=len(boxes), side=_quartiles(np.sqrt(width * height)),
+                height_by_width=_quartiles(height / width))
 
 
-def _quartiles(values: Sequence[float] | np.ndarray) -> list[float]:
+def _quartiles(values: np.ndarray) -> list[float]:
     return np.quantile(values, (0, .25, .5, .75, 1)).round(2).tolist() if len(values) else []
 
 
@@ -110,16 +117,14 @@ def to_table_of_channels(channels: Sequence[dict[str, float]]) -> Table:
     return table
 
 
-def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
-    """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors.
+def suggest(cfg: Config, parts: Sequence[LabelledData]) -> Measures:
+    """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors,
+    for the images of datasets from `read_pictures`.
     """
-    coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])
-    for index, part in enumerate(parts):  # ids of several datasets may be the same
-        coco['images'] += [dict(one, id=f'{index}/{one["id"]}') for one in part['images']]
-        coco['annotations'] += [dict(one, image_id=f'{index}/{one["image_id"]}') for one in part['annotations']]
     is_segmentor = cfg.default_scope == 'mmseg'
-    data = Data('', Path(), {'train': Split(coco, Path())}, is_semantic=is_segmentor)
-    fit = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_for_cpu(cfg.model)])
+    data = LabelledData('', Path(), dict(train=[one for part in parts for one in part.splits['train']]),
+                  is_semantic=is_segmentor)
+    fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(cfg.model)])
     model = copy.deepcopy(cfg.model)
     fit_model(model, data, fit)
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)

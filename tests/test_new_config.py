@@ -18,8 +18,9 @@ from cpvt_mm import create_backbone
 from cpvt_mm import new_config as writing
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import swap_backbone
-from openmmlab_data.image_sizes import is_for_cpu
+from openmmlab_data.fitted_model import is_for_cpu
 from openmmlab_data.measuring import suggest
+from openmmlab_data.readers.own_data import find_data
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
 from tests.openmmlab_data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
@@ -134,7 +135,7 @@ def test_schedule_and_sizes_are_for_the_backbone_that_is_swapped_in(
     base = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
     cfg, _ = made(data, tmp_path / 'my.py', 'boxes', base=base, swap=partial(swap_backbone, arch=arch))
     assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (iters, batch)
-    assert max(cfg.scale) == max(suggest(cfg, [json.loads((data / 'instances_training.json').read_text())])['scale'])
+    assert max(cfg.scale) == max(suggest(cfg, [find_data(data / 'instances_training.json')])['scale'])
     assert max(cfg.scale) == longest
     assert is_for_cpu(dict(detector=cfg.model)) == (arch == 'nano')
 

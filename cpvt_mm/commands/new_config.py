@@ -8,7 +8,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from cpvt_mm.new_config import ARCHS, BASES, check_written, new_config
+from cpvt_mm.new_config import ARCHS, BASES, new_config
+from openmmlab_data.descriptions import check_written
 from openmmlab_data.painted_samples import draw_sheet
 from openmmlab_data.readers.label_maps import KINDS
 from openmmlab_runs.cli import command_parser

@@ -1,37 +1,16 @@
-"""Objects of images, as readers of formats find them, and the same in COCO's layout."""
+"""Shapes of objects, as labelling tools have them, and the same as COCO has them."""
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.pictures.bands import Header, read_header
 from openmmlab_runs.pictures.masks import polygon_area
 from openmmlab_runs.texts import shown
 
-from .folder import Folder
-
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
 LARGEST = 1e7  # pixels: no coordinate is larger
-
-
-@dataclass
-class Picture:
-    image: Path
-    annotation: Path | None = None  # its own file, if there is one
-    size: tuple[int, int] = (0, 0)  # width and height in pixels
-    stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
-    objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # the class and COCO's keys
-
-
-def read_headers(paths: Sequence[Path]) -> list[Header]:
-    """Reads sizes and types of images; a UserError if one is no image."""
-    with ThreadPoolExecutor() as threads:
-        return list(threads.map(read_header, paths))
 
 
 def points_of(value: object, where: str) -> np.ndarray:
@@ -120,15 +99,3 @@ def mask(pixels: np.ndarray) -> dict[str, Any]:
     found = coco_mask.encode(np.asfortranarray(pixels, np.uint8))
     return dict(bbox=[float(value) for value in coco_mask.toBbox(found)], area=float(coco_mask.area(found)), iscrowd=0,
                 segmentation=dict(size=list(found['size']), counts=found['counts'].decode()))
-
-
-def to_coco(samples: Sequence[Picture], classes: Sequence[str], folder: Folder
-            ) -> dict[str, list[dict[str, Any]]]:
-    """Returns samples in COCO's layout, with names of images relative to a folder, and all classes as categories."""
-    ids = {name: index for index, name in enumerate(classes, start=1)}
-    images = [dict(id=index, file_name=folder.name(sample.image), width=sample.size[0], height=sample.size[1])
-              for index, sample in enumerate(samples, start=1)]
-    objects = [dict(keys, image_id=index, category_id=ids[name])
-               for index, sample in enumerate(samples, start=1) for name, keys in sample.objects]
-    return dict(images=images, categories=[dict(id=index, name=name) for name, index in ids.items()],
-                annotations=[dict(keys, id=index) for index, keys in enumerate(objects, start=1)])

@@ -1,56 +1,17 @@
-"""The splits of a folder of data, and which one a name means."""
+"""The splits of a folder of data: which one a name means, and how images are divided."""
 import random
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.pictures.bands import Pixels
-from openmmlab_runs.texts import some
+from openmmlab_runs.texts import told
 
-from .folder import words_of
+from .dataset import LabelledData, Picture
+from .folder import Folder, words_of
 
 WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
              validation='val', validating='val', test='test', testing='test')
-
-
-@dataclass(frozen=True)
-class Meaning:
-    classes: list[str]
-    codes: dict[int, int] = field(default_factory=dict)  # value or colour -> class; empty if values are the classes
-    are_colours: bool = False  # whether the codes are colours
-    palette: list[tuple[int, ...]] = field(default_factory=list)  # the colour of each class; empty if there are none
-    are_objects: bool = False  # whether the values are numbers of objects, of one class
-    pixels: list[dict[int, int]] = field(default_factory=list)  # the number of pixels of each class, map by map
-    notes: list[str] = field(default_factory=list)  # sentences about what was guessed
-
-
-@dataclass
-class Split:
-    coco: dict[str, list[dict[str, Any]]]  # see `read_coco`; label maps: `images` with `label_map`, `pixels`
-    images: Path  # the folder to which names of images are relative
-    labels: Path | None = None  # the COCO file with this content, or the folder of the label maps, if there is one yet
-    is_whole: bool = True  # whether the split has all images of the folder, or of the file
-    folders: str = ''  # of its images, for a message
-    meaning: Meaning | None = None  # how the label maps are converted; None if they are not
-
-
-@dataclass
-class Data:
-    form: str
-    root: Path
-    splits: dict[str, Split]  # 'train', and others of 'val' and 'test'
-    classes: list[str] = field(default_factory=list)  # in the order of their labels
-    is_semantic: bool = False  # whether the annotations are label maps of classes
-    palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
-    suffixes: tuple[str, str] = ('', '')  # the ends of the names of images and label maps
-    pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
-    notes: list[str] = field(default_factory=list)  # sentences about what is unusual
-
-    def tell_unused(self, names: list[str]) -> None:
-        if names:
-            self.notes.append(f'{len(names)} classes have no object and are left out: {some(names)}.')
 
 
 def split_in(name: str) -> str:
@@ -66,21 +27,57 @@ def split_of(path: Path, root: Path) -> str:
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 
-def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
-    """Returns what is left, and a share for validation; entries of one file stay together. A UserError if one is empty.
+def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData) -> list[Picture]:
+    """Returns images with their annotation files, and notes what is left out: files and images without the other."""
+    of_image, alone = folder.pair(files)
+    near, labels = {image.parent for image in of_image}, set(files)
+    bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
+    data.notes += [*told(alone, f'{what}s have no image of their own and are left out'),
+                   *told(bare, f'images have no {what} and are left out')]
+    return data.measured([Picture(image, path) for image, path in of_image.items()])
+
+
+def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]]
+           ) -> None:
+    """Puts images into the splits of their lists, or if there are none, of their folders."""
+    lists = lists or {split: [one.path for one in pictures if split_of(one.path, folder.root) == split]
+                      for split in SPLITS}
+    by_image = {one.path: one for one in pictures}
+    out = by_image.keys() - {image for images in lists.values() for image in images}
+    data.notes += told(sorted(map(folder.name, out)), 'images are in no list of a split and are left out')
+    for split in SPLITS:
+        if own := [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]:
+            data.splits[split] = own
+
+
+def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]],
+             names: Sequence[str] = ()) -> LabelledData:
+    """Gives data the images of a reader: classes (of `names`, if the layout has them), splits, and sizes that differ.
+
+    An object without a class is a UserError.
     """
-    split = data.splits['train']
-    names = list(dict.fromkeys(image['file_name'] for image in split.coco['images']))
+    nameless = next((one.annotation for one in pictures for name, _ in one.objects if not name), None)
+    if nameless:
+        raise UserError(f'{nameless} has an object without the name of a class: give it one.')
+    wrong = [f'{folder.name(one.path)} ({one.size[0]} x {one.size[1]} pixels, not {one.stated[0]} x {one.stated[1]})'
+             for one in pictures if all(one.stated) and one.stated != one.size]
+    data.notes += told(wrong, 'images have another size than their annotation states',
+                       ': their objects may lie elsewhere.')
+    data.keep_used(names or sorted({name for one in pictures for name, _ in one.objects}), pictures)
+    divide(data, pictures, folder, lists)
+    return data
+
+
+def take_share(data: LabelledData, share: float, seed: int) -> None:
+    """Moves a share of training to validation; entries of one file stay together. A UserError if either is empty."""
+    names = list(dict.fromkeys(str(one.path) for one in data.splits['train']))
     number = max(1, round(share * len(names)))
     if not 0 < share < 1 or number >= len(names):
         raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
                         'name a share between 0 and 1, a folder or a file with --val.')
     chosen = set(random.Random(seed).sample(names, number))
-
-    def take(is_val: bool) -> Split:
-        images = [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val]
-        ids = {image['id'] for image in images}
-        annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
-        return replace(split, coco=dict(split.coco, images=images, annotations=annotations), is_whole=False)
-
-    return take(False), take(True)
+    pictures = data.splits['train']
+    data.splits['train'] = [one for one in pictures if str(one.path) not in chosen]
+    data.splits['val'] = [one for one in pictures if str(one.path) in chosen]
+    data.notes.append(f'There is no split for validation: it gets {len(data.splits["val"])} images of training (seed '
+                      f'{seed}).')

@@ -6,46 +6,53 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from openmmlab_data.form.folder import Folder
-from openmmlab_data.form.objects import Picture, box, ellipse, mask, number_of, points_of, polygons, rotated, size_of
-from openmmlab_data.form.splits import split_in
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.objects import box, ellipse, mask, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.splits import complete, split_in
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
 from .labelme import no_area
+from .reading import CVAT, Reading, there
 from .voc import parse
 
 
-def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
-    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video. Returns
-    samples by image, the images of each subset that has the name of a split, and notes.
+def read_cvat(reading: Reading) -> LabelledData:
+    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video. Subsets
+    that have the name of a split are splits.
     """
-    root = parse(path)
-    if root.find('track') is not None and root.find('image') is None:
-        raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
-                        'with the images.')
-    samples: dict[Path, Picture] = {}
+    data, folder = LabelledData(CVAT, reading.folder.root), reading.folder
+    pictures: dict[Path, Picture] = {}
     splits: dict[str, list[Path]] = {}
-    left_out, missing = Counter[str](), []
-    for image in root.iter('image'):
-        name = image.get('name', '')
-        place = folder.locate(name, path.parent, path.parent / 'images')
-        if place is None or not place.is_file():
-            missing.append(name)
-            continue
-        where = f'{path}, image {name},'
-        size = size_of(image.get('width'), image.get('height'), where)
-        sample = samples[place] = Picture(place, path, stated=size)
-        for found in image:
-            keys = _shape(found, where, size)
-            if keys is None:
-                left_out[found.tag] += 1
-            else:
-                sample.objects.append((found.get('label', '').strip(), keys))
-        if split := split_in(image.get('subset', '')):
-            splits.setdefault(split, []).append(place)
-    return samples, splits, [*no_area(left_out), *told(
-        missing, f'images of {path.name} are not there and are left out')]
+    for path in reading.files:
+        root = parse(path)
+        if root.find('track') is not None and root.find('image') is None:
+            raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
+                            'with the images.')
+        left_out, missing = Counter[str](), []
+        for image in root.iter('image'):
+            name = image.get('name', '')
+            place = folder.locate(name, path.parent, path.parent / 'images')
+            if place is None or not place.is_file():
+                missing.append(name)
+                continue
+            pictures[place] = _read_image(image, Picture(place, path), left_out)
+            if split := split_in(image.get('subset', '')):
+                splits.setdefault(split, []).append(place)
+        data.notes += [*no_area(left_out), *told(missing, f'images of {path.name} are not there and are left out')]
+    return complete(data, data.measured(there(pictures, reading)), folder, splits)
+
+
+def _read_image(image: Element, picture: Picture, left_out: Counter[str]) -> Picture:
+    where = f'{picture.annotation}, image {image.get("name", "")},'
+    picture.stated = size_of(image.get('width'), image.get('height'), where)
+    for found in image:
+        keys = _shape(found, where, picture.stated)
+        if keys is None:
+            left_out[found.tag] += 1
+        else:
+            picture.objects.append(LabelledObject(found.get('label', '').strip(), keys))
+    return picture
 
 
 def _shape(found: Element, where: str, size: tuple[int, int]) -> dict[str, Any] | None:

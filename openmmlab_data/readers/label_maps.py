@@ -1,42 +1,43 @@
 """Label maps: images whose pixels are numbers of classes, colours, or numbers of objects."""
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image
 
-from openmmlab_data.form.folder import Folder, read_lines
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, LabelMap
+from openmmlab_data.form.folder import Folder
+from openmmlab_data.form.label_map_files import NO_CLASS, HasColours, open_label_map
 from openmmlab_data.form.objects import mask
-from openmmlab_data.form.splits import Meaning
-from openmmlab_runs.data.findings import NO_IMAGE
-from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.pictures.images import check_alone, pages
+from openmmlab_data.form.splits import complete, divide, pictures_of
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import some, told
 
-LABEL_MAPS = 'label maps'
+from .class_tables import ClassTable, colour_of, find_table
+from .reading import LABEL_MAPS, Reading
+from .voc import read_lists
+
 SUFFIXES = ('.png', '.tif', '.tiff', '.bmp')
-NO_CLASS = 255
 KINDS = ('classes', 'colours', 'instances')
-TABLES = ('labelmap.txt', 'label_map.txt', '_classes.csv', 'class_dict.csv', 'class_names.txt', 'classes.txt',
-          'labels.txt', 'label_colors.txt', 'label_colours.txt', 'classes.csv')
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
-RGB = re.compile(r'(?<!\d)(\d{1,3})\s*[,;:\s]\s*(\d{1,3})\s*[,;:\s]\s*(\d{1,3})(?!\d)')
-VALUE_FIRST = re.compile(r'(?P<value>\d{1,5})\s*[,;:\t]\s*(?P<name>.+)')
-VALUE_LAST = re.compile(r'(?P<name>.+?)\s*[,;:\t]\s*(?P<value>\d{1,5})')
+RARE = 0.01  # of all pixels
 
 
 @dataclass(frozen=True)
-class Table:
-    """Classes in a file: names, perhaps with colours (r * 65536 + g * 256 + b) or values as codes."""
-    path: Path
-    names: list[str]
-    codes: list[int] = field(default_factory=list)
-    are_colours: bool = False
+class Meaning:
+    classes: list[str]
+    codes: dict[int, int] = field(default_factory=dict)  # value or colour -> class; empty if values are the classes
+    are_colours: bool = False  # whether the codes are colours
+    palette: list[tuple[int, ...]] = field(default_factory=list)  # the colour of each class; empty if there are none
+    notes: list[str] = field(default_factory=list)  # sentences about what was guessed
+
+
+class Counted(dict[int, int]):
+    """How many pixels of a label map have each value, or colour."""
+    is_plain = False  # see `MapFile`
 
 
 def find_label_maps(folder: Folder) -> list[Path]:
@@ -45,76 +46,59 @@ def find_label_maps(folder: Folder) -> list[Path]:
     return [path for path in folder.of(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
 
 
-def read_label_map(path: Path, as_colours: bool = False) -> np.ndarray:
-    """Reads a label map, `(H, W)`, int64: values, or with `as_colours` colours as r * 65536 + g * 256 + b. It raises
-    HasColours if it has colours instead of values, and a UserError if it cannot be read.
-    """
-    try:
-        with Image.open(path) as image:
-            check_alone(len(pages(image)), path)
-            pixels = np.asarray(image.convert('RGB') if as_colours or len(image.getbands()) > 2 else
-                                image.getchannel(0) if image.mode == 'LA' else image)
-    except NO_IMAGE as error:
-        raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
-    if pixels.ndim == 3:
-        red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
-        if not as_colours and not ((red == green).all() and (green == blue).all()):
-            raise HasColours(f'label map {path} has colours, but must have the number of a class at each pixel: '
-                             'convert it.')
-        return red << 16 | green << 8 | blue if as_colours else red
-    if not (pixels % 1 == 0).all():
-        raise UserError(f'label map {path} has values that are no whole numbers: convert it.')
-    return pixels.astype(np.int64)
-
-
-class HasColours(UserError):
-    """A label map has colours instead of values."""
-
-
-def understand(paths: Sequence[Path], folder: Folder, kind: str | None, colours: Path | None, want_objects: bool | None
-               ) -> Meaning:
-    """Finds out what the values of label maps mean.
-
-    Args:
-        paths: The label maps.
-        folder: Their folder.
-        kind: One of `KINDS`; None: guessed.
-        colours: A file with classes and colours; None: one of `TABLES`, the nearest to the root.
-        want_objects: Whether numbers of objects are wanted; None: if the values look like them.
-
-    Raises:
-        UserError: If the values have no meaning, or classes lack a name.
-    """
-    found = [colours] if colours else sorted(
-        (path for path in folder.files if path.name.lower() in TABLES),
-        key=lambda path: (len(path.parts), TABLES.index(path.name.lower())))
-    table = next((one for path in found if (one := read_table(path)).names or colours), None)
-    are_coloured = kind == 'colours' or bool(table and table.are_colours)
+def read_label_maps(reading: Reading) -> LabelledData:
+    """Reads label maps, of classes or of numbers of objects; a UserError if the values mean nothing, or lack a name."""
+    folder, kind = reading.folder, reading.options.masks
+    data = LabelledData(LABEL_MAPS, folder.root)
+    pictures = pictures_of(reading.files, folder, 'label map', data)
+    paths = [one.annotation for one in pictures if one.annotation]
+    lists = read_lists(folder, 'Segmentation', [one.path for one in pictures])
+    table = find_table(folder, reading.options.colours)
     counts = None if kind == 'colours' else _count(paths, False)
-    palette: list[int] = []
-    if counts is not None:
-        with Image.open(paths[0]) as image:
-            palette = image.getpalette() or []
-    if counts is None or (are_coloured and palette):
+    if counts and (kind == 'instances' or (kind is None and reading.options.semantic is not True
+                                           and not (table and table.codes) and _look_like_objects(paths, counts))):
+        name = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
+        for picture, path in zip(pictures, paths, strict=True):
+            labels = open_label_map(path).values
+            picture.objects = [LabelledObject(name, mask(labels == value)) for value in np.unique(labels)
+                               if value not in (0, NO_CLASS)]
+        data.notes += [] if kind else [
+            'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of '
+            f'class {name} (--masks classes says otherwise).']
+        return complete(data, pictures, folder, lists)
+    palette = open_label_map(paths[0]).palette if counts else []
+    if counts is None or (palette and table and table.are_colours):
         counts = _count(paths, True) or []
         meaning = _of_colours(sorted(set().union(*counts)), table, folder)
-    elif kind == 'instances' or (kind is None and want_objects is not False and not (table and table.codes)
-                                 and _look_like_objects(paths, counts)):
-        name = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
-        return Meaning([name], are_objects=True, notes=[] if kind else [
-            'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of '
-            f'class {name} (--masks classes says otherwise).'])
     else:
         meaning = _of_values(sorted(set().union(*counts)), table, palette, folder, kind)
     classes = meaning.codes or {index: index for index in range(len(meaning.classes))}
-    return replace(meaning, pixels=[{classes[value]: number for value, number in one.items() if value in classes}
-                                    for one in counts])
+    for picture, path, count in zip(pictures, paths, counts, strict=True):
+        pixels = {classes[value]: number for value, number in count.items() if value in classes}
+        codes = meaning.codes or (None if count.is_plain else {})
+        picture.label_map = LabelMap(path, pixels, codes, meaning.are_colours)
+    data.is_semantic, data.classes, data.palette = True, meaning.classes, meaning.palette
+    data.notes += [*meaning.notes, *_rare(data, [one.label_map for one in pictures if one.label_map])]
+    divide(data, pictures, folder, lists)
+    return data
 
 
-def _count(paths: Sequence[Path], as_colours: bool) -> list[dict[int, int]] | None:
-    def count(path: Path) -> dict[int, int]:
-        values, numbers = np.unique(read_label_map(path, as_colours), return_counts=True)
-        return dict(zip(values.tolist(), numbers.tolist(), strict=True))
+def _rare(data: LabelledData, maps: Sequence[LabelMap]) -> list[str]:
+    total = max(sum(sum(one.pixels.values()) for one in maps), 1)
+    shares = [(sum(one.pixels.get(index, 0) for one in maps) / total, name) for index, name in enumerate(data.classes)]
+    rare = sorted(pair for pair in shares if 0 < pair[0] < RARE)
+    return [f'{len(rare)} classes have less than {RARE:.0%} of the pixels, the least {rare[0][1]} ({rare[0][0]:.2%}): '
+            'class_weight in model.decode_head.loss_decode gives them more weight.'] if rare else []
+
+
+def _count(paths: Sequence[Path], as_colours: bool) -> list[Counted] | None:
+    """Counts the pixels of each value; returns None if there are colours instead."""
+    def count(path: Path) -> Counted:
+        content = open_label_map(path, as_colours)
+        values, numbers = np.unique(content.values, return_counts=True)
+        counted = Counted(zip(values.tolist(), numbers.tolist(), strict=True))
+        counted.is_plain = content.is_plain
+        return counted
 
     with ThreadPoolExecutor() as threads:
         try:
@@ -123,24 +107,25 @@ def _count(paths: Sequence[Path], as_colours: bool) -> list[dict[int, int]] | No
             return None
 
 
-def _of_colours(found: list[int], table: Table | None, folder: Folder) -> Meaning:
+def _of_colours(found: list[int], table: ClassTable | None, folder: Folder) -> Meaning:
     if table and table.are_colours:
-        unknown = [_rgb(code) for code in found if code not in table.codes]
+        unknown = [colour_of(code) for code in found if code not in table.codes]
         return Meaning(table.names, {code: index for index, code in enumerate(table.codes)}, True,
-                       [_rgb(code) for code in table.codes], notes=told(
+                       [colour_of(code) for code in table.codes], notes=told(
                            unknown, f'colours of label maps are not in {table.path.name}', ': they mean no class.'))
     if len(found) > MOST_COLOURS:
         raise UserError(f'{folder.root} has label maps with {len(found)} colours, and no table of them: name one with '
                         '--colours, with a name and three numbers in each line.')
     names = table.names if table and len(table.names) == len(found) else [
-        f'colour_{"_".join(map(str, _rgb(code)))}' for code in found]
+        f'colour_{"_".join(map(str, colour_of(code)))}' for code in found]
     codes = {code: index for index, code in enumerate(found)}
-    return Meaning(names, codes, True, [_rgb(code) for code in found], notes=[
+    return Meaning(names, codes, True, [colour_of(code) for code in found], notes=[
         f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for --colours, '
         'with a name and three numbers in each line.'])
 
 
-def _of_values(values: list[int], table: Table | None, palette: list[int], folder: Folder, kind: str | None) -> Meaning:
+def _of_values(values: list[int], table: ClassTable | None, palette: list[int], folder: Folder, kind: str | None
+               ) -> Meaning:
     """Returns the meaning of values: numbers of classes, or a few values that stand for them."""
     names = table.names if table else []
     if table and table.codes and not table.are_colours:
@@ -167,7 +152,7 @@ def _of_values(values: list[int], table: Table | None, palette: list[int], folde
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]
     if table and table.are_colours:
-        return Meaning(names, palette=[_rgb(code) for code in table.codes])
+        return Meaning(names, palette=[colour_of(code) for code in table.codes])
     colours: list[tuple[int, ...]] = [tuple(palette[3 * index:3 * index + 3]) for index in range(len(names))]
     return Meaning(names, palette=colours if len(palette) >= 3 * len(names) else [])
 
@@ -182,59 +167,9 @@ def _look_like_objects(paths: Sequence[Path], counts: Sequence[dict[int, int]]) 
         if own[0] != 1 or own[-1] != len(own) or len(own) > NO_CLASS:
             return False
         highest.add(len(own))
-        labels = read_label_map(path)
+        labels = open_label_map(path).values
         blobs = [cv2.connectedComponents((labels == value).astype(np.uint8))[0] - 1 for value in own]
         single, total = single + blobs.count(1), total + len(own)
     return len(highest) > 1 and single >= 0.9 * total
 
 
-def objects_of(path: Path, name: str) -> list[tuple[str, dict]]:
-    labels = read_label_map(path)
-    return [(name, mask(labels == value)) for value in np.unique(labels) if value not in (0, NO_CLASS)]
-
-
-def to_classes(path: Path, meaning: Meaning) -> np.ndarray:
-    """Reads a label map of other values, or of colours, as classes, `(H, W)`, uint8; 255 where there is none."""
-    labels = read_label_map(path, meaning.are_colours)
-    if not meaning.codes:
-        return labels.astype(np.uint8)
-    known = np.array(sorted(meaning.codes))
-    classes = np.array([meaning.codes[code] for code in known.tolist()], np.uint8)
-    index = np.searchsorted(known, labels).clip(max=len(known) - 1)
-    return np.where(known[index] == labels, classes[index], np.uint8(NO_CLASS))
-
-
-def read_table(path: Path) -> Table:
-    """Reads classes: in each line a name, perhaps with a colour as three numbers, or with the value of its pixels.
-    Lines that begin with `#`, and headings of CSV files, are left out. A UserError if the file is no text.
-    """
-    if not path.is_file():
-        raise UserError(f'{path} is no file: name a table of classes and colours.')
-    lines = [line for line in read_lines(path) if not line.startswith('#')]
-    if len(lines) > 1 and not re.search(r'\d', lines[0]) and all(re.search(r'\d', line) for line in lines[1:]):
-        lines = lines[1:]  # the heading of a CSV file
-    rgb = [match for line in lines if (match := RGB.search(line))]
-    valued = [match for line in lines if (match := VALUE_FIRST.fullmatch(line) or VALUE_LAST.fullmatch(line))]
-    if not lines or len(lines) not in (len(rgb), len(valued)):
-        return Table(path, lines)
-    are_colours = len(rgb) == len(lines)
-    if are_colours:
-        codes = [int(match[1]) << 16 | int(match[2]) << 8 | int(match[3]) for match in rgb]
-        # The name is before or after the colour; there may be separators and further columns.
-        parts = [re.split(r'[,;:\t]', f'{match.string[:match.start()]}\t{match.string[match.end():]}') for match in rgb]
-        names = [next((part.strip() for part in one if part.strip()), 'unnamed') for one in parts]
-    else:
-        codes, names = [int(match['value']) for match in valued], [match['name'].strip() for match in valued]
-    if len(set(codes)) < len(codes):
-        raise UserError(f'{path} has two classes of one colour or value: correct it.')
-    return Table(path, names, codes, are_colours)
-
-
-def _rgb(code: int) -> tuple[int, int, int]:
-    return code >> 16, code >> 8 & 255, code & 255
-
-
-def is_plain(path: Path) -> bool:
-    """Returns whether a label map has one channel, as mmseg needs it."""
-    with Image.open(path) as image:
-        return len(image.getbands()) == 1

@@ -2,52 +2,61 @@
 import base64
 import io
 from collections import Counter
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from openmmlab_data.form.objects import Picture, box, ellipse, mask, points_of, polygons, size_of
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.objects import box, ellipse, mask, points_of, polygons, size_of
+from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.data.findings import NO_IMAGE
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.texts import shown
 
+from .reading import LABELME, Reading
+from .voc import read_lists
+
 SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points
 
 
-def read_labelme(samples: Iterable[Picture]) -> list[str]:
-    """Reads polygons (one object by `group_id`), rectangles, circles and masks; returns notes. A UserError if it fails.
-    """
-    left_out = Counter[str]()
-    for sample in samples:
-        if sample.annotation is None:
-            continue
-        content = read_json(sample.annotation)
+def read_labelme(reading: Reading) -> LabelledData:
+    """Reads polygons (one object by `group_id`), rectangles, circles and masks; a UserError for another format."""
+    data, folder = LabelledData(LABELME, reading.folder.root), reading.folder
+    pictures, left_out = pictures_of(reading.files, folder, 'JSON file', data), Counter[str]()
+    for picture in pictures:
+        file = str(picture.annotation)
+        content = read_json(Path(file))
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
-            raise UserError(f'{sample.annotation} has {shown(shapes)} for shapes, but these are a list: correct it.')
-        sample.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), str(sample.annotation))
-        groups: dict[tuple[str, Any], list[np.ndarray]] = {}
-        for index, shape in enumerate(shapes):
-            where = f'{sample.annotation}, shapes[{index}],'
-            if not isinstance(shape, dict) or not isinstance(shape.get('label'), str | int):
-                raise UserError(f'{where} is {shown(shape)}, but a shape has a label and points: correct it.')
-            kind = shape.get('shape_type') or 'polygon'
-            if kind not in ('polygon', 'rectangle', 'rotation', 'circle', 'mask'):
-                left_out[str(kind)] += 1
-                continue
-            name, points = str(shape['label']).strip(), points_of(shape.get('points'), where)
-            if (kind, len(points)) in SIMPLE:
-                sample.objects.append((name, _simple(kind, points, shape, sample.size, where)))
-            elif len(points) < 3:
-                raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
-            else:
-                group = shape.get('group_id')
-                groups.setdefault((name, index if group is None else str(group)), []).append(points)
-        sample.objects += [(name, polygons(parts, sample.size)) for (name, _), parts in groups.items()]
-    return no_area(left_out)
+            raise UserError(f'{file} has {shown(shapes)} for shapes, but these are a list: correct it.')
+        picture.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), file)
+        _read_shapes(shapes, picture, left_out)
+    data.notes += no_area(left_out)
+    return complete(data, pictures, folder, read_lists(folder, 'Main', [one.path for one in pictures]))
+
+
+def _read_shapes(shapes: list[Any], picture: Picture, left_out: Counter[str]) -> None:
+    groups: dict[tuple[str, Any], list[np.ndarray]] = {}
+    for index, shape in enumerate(shapes):
+        where = f'{picture.annotation}, shapes[{index}],'
+        if not isinstance(shape, dict) or not isinstance(shape.get('label'), str | int):
+            raise UserError(f'{where} is {shown(shape)}, but a shape has a label and points: correct it.')
+        kind = shape.get('shape_type') or 'polygon'
+        if kind not in ('polygon', 'rectangle', 'rotation', 'circle', 'mask'):
+            left_out[str(kind)] += 1
+            continue
+        name, points = str(shape['label']).strip(), points_of(shape.get('points'), where)
+        if (kind, len(points)) in SIMPLE:
+            picture.objects.append(LabelledObject(name, _simple(kind, points, shape, picture.size, where)))
+        elif len(points) < 3:
+            raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
+        else:
+            group = shape.get('group_id')
+            groups.setdefault((name, index if group is None else str(group)), []).append(points)
+    picture.objects += [LabelledObject(name, polygons(parts, picture.size)) for (name, _), parts in groups.items()]
 
 
 def no_area(kinds: Counter[str]) -> list[str]:

@@ -4,16 +4,25 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.folder import LABEL_WORDS, Folder, peek, words_of
-from openmmlab_data.form.splits import Data, divide
+from openmmlab_data.form.splits import take_share
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import some, told
+from openmmlab_runs.texts import some
 
-from .coco_files import COCO
+from .coco_files import read_coco_files
+from .cvat import read_cvat
 from .foreign import name_foreign
-from .formats import CVAT, DEFAULTS, LABEL_STUDIO, LABELME, VOC, YOLO, Options, data_of, labels_of_yolo
-from .label_maps import LABEL_MAPS, find_label_maps
+from .label_maps import find_label_maps, read_label_maps
+from .label_studio import read_label_studio
+from .labelme import read_labelme
+from .reading import COCO, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
+from .voc import read_voc
+from .yolo import labels_of_yolo, read_yolo
 
+READERS: dict[str, Callable[[Reading], LabelledData]] = {
+    COCO: read_coco_files, VOC: read_voc, YOLO: read_yolo, LABELME: read_labelme, CVAT: read_cvat,
+    LABEL_STUDIO: read_label_studio, LABEL_MAPS: read_label_maps}
 KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAPS}'
 # Formats of JSON and XML files, by both ends of a file: those of one file for all images, and of one for each.
 SINGLE: dict[str, Callable[[bytes], bool]] = {
@@ -25,16 +34,16 @@ EACH: dict[str, Callable[[bytes], bool]] = {
     LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
     VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
 NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
+DEFAULTS = ReadingOptions()
 SHARE = 0.2  # of the images, for validation
-EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 
-def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None, seed: int = 0) -> Data:
+def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None = None, seed: int = 0) -> LabelledData:
     """Reads the annotations of a folder or file, and the sizes of all images.
 
     Args:
         source: A folder with one kind of annotations, or one of its files: COCO, CVAT, Label Studio, or data.yaml.
-        options: See `Options`.
+        options: See `ReadingOptions`.
         val: A folder or file for validation, or without a split for it, the share of the images to take. Defaults to
             None: that split, or else a fifth.
         seed: Which images the share has. Defaults to 0.
@@ -44,33 +53,34 @@ def find_data(source: Path, options: Options = DEFAULTS, val: str | None = None,
             with a split for validation.
     """
     data = _read(source, options)
-    if 'train' not in data.splits or not (data.is_semantic or data.splits['train'].coco['annotations']):
+    if not (data.is_semantic or any(one.objects for one in data.splits.get('train', ()))) or 'train' not in data.splits:
         raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
     if val is not None and not re.fullmatch(r'\d*\.?\d+', val):
-        other = _read(Path(val), options)
-        if (other.form, other.suffixes) != (data.form, data.suffixes):
-            raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
-                            'otherwise: name data of the same kind.')
-        data.pixels += other.pixels
-        data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
-        short, long = sorted((data.classes, other.classes), key=len)
-        if data.is_semantic and long[:len(short)] != short:
-            raise UserError(f'{val} has the classes {some(other.classes)}, but {source} has {some(data.classes)}: give '
-                            'both the same list of classes.')
-        data.classes += [name for name in other.classes if name not in data.classes]
-        data.notes += [note for note in other.notes if note not in data.notes]
+        _validate_on(_read(Path(val), options), val, data)
     elif 'val' not in data.splits:
-        data.splits['train'], data.splits['val'] = divide(data, SHARE if val is None else float(val), seed)
-        number = len(data.splits['val'].coco['images'])
-        data.notes.append(f'There is no split for validation: it gets {number} images of training (seed {seed}).')
+        take_share(data, SHARE if val is None else float(val), seed)
     elif val is not None:
         raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
                         'or name a folder or file.')
-    _tell_splits(data)
+    data.notes += data.about_splits()
     return data
 
 
-def _read(source: Path, options: Options) -> Data:
+def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
+    """Takes the images of other data for validation; a UserError if they are of another kind."""
+    if other.form != data.form or other.is_semantic != data.is_semantic:
+        raise UserError(f'{val} has {other.form}, but {data.root} has {data.form}: name data of the same kind.')
+    data.pixels += other.pixels
+    data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
+    short, long = sorted((data.classes, other.classes), key=len)
+    if data.is_semantic and long[:len(short)] != short:
+        raise UserError(f'{val} has the classes {some(other.classes)}, but {data.root} has {some(data.classes)}: give '
+                        'both the same list of classes.')
+    data.classes += [name for name in other.classes if name not in data.classes]
+    data.notes += [note for note in other.notes if note not in data.notes]
+
+
+def _read(source: Path, options: ReadingOptions) -> LabelledData:
     is_file, suffix = source.is_file(), source.suffix.lower()
     if not source.exists() or (not source.is_dir() and suffix not in NAMED):
         raise UserError(f'{source} {"is a file of no known format" if source.exists() else "does not exist"}: name a '
@@ -97,7 +107,7 @@ def _read(source: Path, options: Options) -> Data:
         raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task '
                         'that only one has.')
     (form, files), = wanted.items()
-    data = data_of(form, files, folder, options, source if is_file else None)
+    data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += folder.left_out
     return data
 
@@ -123,21 +133,15 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _tell_splits(data: Data) -> None:
-    images: dict[str, set[Path]] = {}
-    for name, split in data.splits.items():
-        images[name] = {split.images / image['file_name'] for image in split.coco['images']}
-        if data.is_semantic:
-            present = {data.classes[label] for image in split.coco['images'] for label in image['pixels']}
-        else:
-            names = {category['id']: category['name'] for category in split.coco['categories']}
-            present = {names[one['category_id']] for one in split.coco['annotations']}
-            full = {one['image_id'] for one in split.coco['annotations']}
-            if empty := sum(image['id'] not in full for image in split.coco['images']):
-                data.notes.append(f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.')
-        if missing := [name for name in data.classes if name not in present]:
-            data.notes.append(f'{name} has no {"pixel" if data.is_semantic else "object"} of class '
-                              f'{", ".join(missing)}.')
-    for name in ('val', 'test'):
-        both = sorted(images['train'] & images.get(name, set()))
-        data.notes += told(both, f'images are in train and {name}', ': metrics will be too good.')
+def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:
+    """Returns the task: the given one, or that of the model, or the most that the annotations allow."""
+    has_masks = all(keys.get('segmentation') for pictures in data.splits.values() for one in pictures
+                    for _, keys in one.objects)
+    possible = ['semantic'] if data.is_semantic else ['instances', 'boxes'] if has_masks else ['boxes']
+    task = task or of_model or possible[0]
+    if task not in possible:
+        raise UserError(f'{data.root} has {data.form} for {" or ".join(possible)}, but the task is {task}: choose '
+                        'another --task, or another model.')
+    if of_model not in (None, task):
+        raise UserError(f'the model is for {of_model}, but the task is {task}: choose another --task or model.')
+    return task

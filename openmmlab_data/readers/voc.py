@@ -1,14 +1,18 @@
 """Pascal VOC: an XML file for each image, and lists of images in ImageSets."""
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from openmmlab_data.form.dataset import LabelledData, LabelledObject
 from openmmlab_data.form.folder import Folder, read_lines
-from openmmlab_data.form.objects import Picture, box, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.objects import box, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError, first_line
+
+from .reading import VOC, Reading
 
 CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 
@@ -20,23 +24,23 @@ def parse(path: Path) -> ElementTree.Element:
         raise UserError(f'{path} is not XML ({first_line(error)}): put the whole file there.') from error
 
 
-def read_voc(samples: Iterable[Picture]) -> list[str]:
-    """Reads XML files into samples, and returns notes; a UserError for another format. Corners count from 1 and belong
-    to the box. Polygons, and rotated boxes of roLabelImg, become masks, and difficult objects crowds.
+def read_voc(reading: Reading) -> LabelledData:
+    """Reads an XML file for each image; a UserError for another format. Corners count from 1 and belong to the box.
+    Polygons, and rotated boxes of roLabelImg, become masks, and difficult objects crowds.
     """
-    difficult = 0
-    for sample in samples:
-        if sample.annotation is None:
-            continue
-        root = parse(sample.annotation)
-        sample.stated = size_of(root.findtext('size/width'), root.findtext('size/height'), str(sample.annotation))
+    data, folder = LabelledData(VOC, reading.folder.root), reading.folder
+    pictures, difficult = pictures_of(reading.files, folder, 'XML file', data), 0
+    for picture in pictures:
+        file = str(picture.annotation)
+        root = parse(Path(file))
+        picture.stated = size_of(root.findtext('size/width'), root.findtext('size/height'), file)
         for index, found in enumerate(root.iter('object'), start=1):
-            where = f'{sample.annotation}, object {index},'
-            keys = _shape(found, where, sample.size)
+            keys = _shape(found, f'{file}, object {index},', picture.size)
             keys['iscrowd'] = int((found.findtext('difficult') or '').strip() == '1')
             difficult += keys['iscrowd']
-            sample.objects.append(((found.findtext('name') or '').strip(), keys))
-    return [f'{difficult} objects are difficult: losses and metrics ignore them.'] if difficult else []
+            picture.objects.append(LabelledObject((found.findtext('name') or '').strip(), keys))
+    data.notes += [f'{difficult} objects are difficult: losses and metrics ignore them.'] if difficult else []
+    return complete(data, pictures, folder, read_lists(folder, 'Main', [one.path for one in pictures]))
 
 
 def _shape(found: ElementTree.Element, where: str, size: tuple[int, int]) -> dict[str, Any]:

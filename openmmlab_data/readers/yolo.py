@@ -1,177 +1,117 @@
-"""YOLO: a txt file for each image, names of classes and splits in data.yaml, obj.data, or lists of images."""
-import glob
-import math
+"""YOLO: a txt file for each image."""
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from openmmlab_data.form.folder import Folder, read_lines, read_text
-from openmmlab_data.form.objects import LARGEST, Picture, box, polygons
-from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.texts import shown
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.folder import IMAGE_WORDS, Folder, read_text, words_of
+from openmmlab_data.form.objects import LARGEST, box, polygons
+from openmmlab_data.form.splits import complete
+from openmmlab_runs.data.datasets import SPLITS
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import shown, told
 
-KEYS = dict(train='train', val='val', valid='val', test='test')
-NAME_FILES = ('obj.names', 'classes.txt', 'labels.txt', '_darknet.labels', 'class_names.txt', 'predefined_classes.txt')
-MOST_CLASSES = 10_000
-MOST_YAML = 2**21  # bytes
-
-
-@dataclass
-class Description:
-    names: dict[int, str] = field(default_factory=dict)  # the classes by their numbers; empty if no file has them
-    source: Path | None = None  # the file with the names
-    places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
-    keypoints: int = 0  # how many numbers keypoints add to a line
-    notes: list[str] = field(default_factory=list)
+from .reading import YOLO, Reading
+from .yolo_description import MOST_CLASSES, Description, describe_yolo
 
 
-def describe_yolo(folder: Folder, file: Path | None) -> Description:
-    """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError for faults or missing files."""
-    near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
-                  key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
-    for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
-        found = _of_darknet(one, folder) if one.suffix.lower() == '.data' else _of_yaml(one, folder)
-        if found:
-            return found
-    lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}
-    # A list beside the labels is nearer to them than one of another tool.
-    path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
-    parent = path.parent if path else folder.root
-    beside = {split: _listed(parent / f'{name}.txt', folder) for name, split in KEYS.items()
-              if (parent / f'{name}.txt').is_file()}
-    places = {split: paths for split, paths in beside.items() if paths} if beside.get('train') else None
-    return Description(dict(enumerate(read_lines(path))) if path else {}, path, places)
+def labels_of_yolo(folder: Folder) -> list[Path]:
+    """Returns the txt files that belong to an image and begin with a number, or are empty."""
+    def is_label(path: Path) -> bool:
+        with path.open('rb') as file:
+            return bool(re.match(rb'([-+.\d]|$)', file.read(256).removeprefix(b'\xef\xbb\xbf').strip()))
+
+    return [path for path in folder.of('.txt') if folder.image_of(path) and is_label(path)]
 
 
-def _of_yaml(path: Path, folder: Folder) -> Description | None:
-    if path.stat().st_size > MOST_YAML:
-        raise UserError(f'{path} has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
-                        'file.')
-    text = read_text(path)
-    try:
-        # All words stay texts: `no` is a name, not False.
-        content = yaml.load(text, getattr(yaml, 'CBaseLoader', yaml.BaseLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
-    if not isinstance(content, dict) or not content.get('names'):
-        return None
-    found = Description(_names(content['names'], path), path)
-    shape, base = content.get('kpt_shape'), content.get('path')
-    if isinstance(shape, list):
-        try:
-            found.keypoints = math.prod(map(int, shape))
-        except (TypeError, ValueError) as error:
-            raise UserError(f'{path} has kpt_shape {shown(shape)}, but these are two whole numbers: correct it.'
-                            ) from error
-    if base is not None and not isinstance(base, str):
-        raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
-    bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
-    found.places = _places(content, path, bases, folder, found.notes)
-    return found
-
-
-def _names(names: object, path: Path) -> dict[int, str]:
-    if isinstance(names, str):
-        names = names.strip('[]').split(',')
-    if isinstance(names, list | dict) and len(names) <= MOST_CLASSES:
-        pairs = names.items() if isinstance(names, dict) else enumerate(names)
-        try:
-            found = {int(number): name.strip() for number, name in pairs}
-            if all(0 <= number < MOST_CLASSES for number in found):
-                return dict(sorted(found.items()))
-        except (ValueError, TypeError, AttributeError):
-            pass
-    raise UserError(f'{path} has {shown(names)} for names, but these are a list of names, or a map from numbers to '
-                    'names: correct it.')
-
-
-def _of_darknet(path: Path, folder: Folder) -> Description | None:
-    pairs = (line.partition('=') for line in read_lines(path))
-    content = {key.strip(): value.strip() for key, equals, value in pairs if equals}
-    if 'names' not in content:
-        return None
-    names = folder.locate(content['names'], path.parent)
-    if names is None or not names.is_file():
-        raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
-    found = Description(dict(enumerate(read_lines(names))), names)
-    found.places = _places(content, path, [path.parent], folder, found.notes)
-    return found
-
-
-def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, notes: list[str]
-            ) -> dict[str, list[Path]] | None:
-    """Finds what a description names for each split (None: none); a UserError if it is not there, or no text."""
-    given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
-    found: dict[str, list[Path]] = {}
-    for split, value in given.items():
-        for text in value if isinstance(value, list) else [value]:
-            if not isinstance(text, str):
-                raise UserError(f'{path} has {shown(value)} for {split}, but this is a folder, a list of images, or '
-                                'several of them: correct it.')
-            places = [place for base in bases for place in map(Path, sorted(glob.glob(str(base / text))))
-                      ] if '*' in text else [place] if (place := folder.locate(text, *bases)) else []
-            if not places and split == 'test':
-                notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
-            elif not places:
-                raise UserError(f'{path} names {text} for {split}, which is not there: put it there, or correct the '
-                                f'key {split}.')
-            for place in places:
-                found.setdefault(split, []).extend(
-                    _listed(place, folder) if place.is_file() and place.suffix == '.txt' else [place])
-    return found if given else None
-
-
-def _listed(path: Path, folder: Folder) -> list[Path]:
-    """Returns the images that a list names; paths may be relative to the list, to the folder, or of another machine."""
-    images = set(folder.images)
-    return [place for line in read_lines(path) if (place := folder.locate(line, path.parent)) and (
-        place in images or (place.is_file() and not place.is_relative_to(folder.root)))]
-
-
-def read_yolo(samples: Iterable[Picture], about: Description) -> tuple[list[str], list[str]]:
-    """Reads txt files into samples, and returns classes and notes; a UserError for another format, or unnamed classes.
+def read_yolo(reading: Reading) -> LabelledData:
+    """Reads txt files; a UserError for another format, or unnamed classes. Images without one have no objects.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
     oriented box, in shares of the image. A score at the end, and keypoints, are left out.
     """
-    highest, told = -1, Counter[str]()
-    for sample in samples:
-        for number, line in enumerate(read_text(sample.annotation).splitlines() if sample.annotation else (), start=1):
-            if not line.strip():
-                continue
-            where = f'{sample.annotation} has {shown(line)} in line {number}'
-            try:
-                label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
-                if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
-                    raise ValueError
-                keys = _object(numbers, sample.size, about.keypoints, told)
-            except ValueError as error:
-                raise UserError(f'{where}, but a line is a class, and a box or a polygon: correct it.') from error
-            if label >= MOST_CLASSES or (about.names and label not in about.names):
-                most = len(about.names) or MOST_CLASSES
-                raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
-            highest = max(highest, int(label))
-            sample.objects.append((about.names.get(int(label), f'class_{label:g}'), keys))
-    classes = [*about.names.values()] or [f'class_{index}' for index in range(highest + 1)]
-    notes = [f'{count} objects have {what}, which is left out.' for what, count in told.items()]
+    folder, files = reading.folder, reading.files
+    data, about = LabelledData(YOLO, folder.root), describe_yolo(folder, reading.named)
+    if outside := [place for places in (about.places or {}).values() for place in places
+                   if not place.is_relative_to(folder.root)]:
+        folder = Folder(folder.root, [_above(place) for place in outside])
+        files = labels_of_yolo(folder)
+    of_image, alone = folder.pair(files)
+    splits = _splits(about, folder)
+    near = {image.parent for image in of_image}
+    images = sorted({image for paths in splits.values() for image in paths}) if about.places is not None else [
+        path for path in folder.images if path.parent in near]
+    left = sorted({*map(folder.name, folder.images)}.difference(map(folder.name, images)))
+    if about.places is not None:
+        data.notes += told(left, f'images are in no split that {about.source or "the lists"} names and are left out')
+    data.notes += [*about.notes, *told(alone, 'txt files have no image of their own and are left out'),
+                   *told([folder.name(path) for path in images if path not in of_image],
+                         'images have no txt file, so they have no objects')]
+    pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
+    highest, left_out = -1, Counter[str]()
+    for picture in pictures:
+        for label, keys in _lines(picture, about, left_out):
+            highest = max(highest, label)
+            picture.objects.append(LabelledObject(about.names.get(label, f'class_{label}'), keys))
+    data.notes += [f'{count} objects have {what}, which is left out.' for what, count in left_out.items()]
     if not about.names:
-        notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one in '
-                     'each line.')
-    return classes, notes
+        data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
+                          'in each line.')
+    return complete(data, pictures, folder, splits,
+                    [*about.names.values()] or [f'class_{index}' for index in range(highest + 1)])
 
 
-def _object(numbers: list[float], size: tuple[int, int], keypoints: int, told: Counter[str]) -> dict[str, Any]:
+def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
+    """Returns the images of the splits that are described; a UserError if one has none."""
+    splits = {}
+    for split in SPLITS:
+        if (places := (about.places or {}).get(split)) is not None:
+            own = set(places)
+            splits[split] = [image for image in folder.images if image in own or not own.isdisjoint(image.parents)]
+            if not splits[split]:
+                raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for '
+                                f'{split}, which has no images: put them there, or correct it.')
+    return splits
+
+
+def _above(place: Path) -> Path:
+    """Returns the folder that has both images and labels, for a folder of images."""
+    parts = (place if place.is_dir() else place.parent).parts
+    depth = next((depth for depth in range(len(parts) - 1, 0, -1) if set(words_of(parts[depth])) & IMAGE_WORDS), None)
+    return Path(*parts[:depth])
+
+
+def _lines(picture: Picture, about: Description, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the label and the keys of each object."""
+    lines = read_text(picture.annotation).splitlines() if picture.annotation else ()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f'{picture.annotation} has {shown(line)} in line {number}'
+        try:
+            label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
+            if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
+                raise ValueError
+            keys = _object(numbers, picture.size, about.keypoints, left_out)
+        except ValueError as error:
+            raise UserError(f'{where}, but a line is a class, and a box or a polygon: correct it.') from error
+        if label >= MOST_CLASSES or (about.names and label not in about.names):
+            most = len(about.names) or MOST_CLASSES
+            raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
+        yield int(label), keys
+
+
+def _object(numbers: list[float], size: tuple[int, int], keypoints: int, left_out: Counter[str]) -> dict[str, Any]:
     rest = len(numbers) - 4
     if keypoints and rest in (keypoints, keypoints + 1):
-        told['keypoints'] += 1
+        left_out['keypoints'] += 1
         numbers = numbers[:4]
     elif len(numbers) >= 5 and len(numbers) % 2:  # of predictions that were saved
-        told['a score'] += 1
+        left_out['a score'] += 1
         numbers = numbers[:-1]
     if len(numbers) == 4:
         x, y, w, h = np.multiply(numbers, (size[0], size[1], size[0], size[1])).tolist()

@@ -97,7 +97,7 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
         cfg = read(out)
         assert cfg.train_dataloader.dataset.metainfo.classes == tuple(classes)
         assert cfg.data_root == f'{root}/'
-        assert {path.name for path in Path(temporary, folder).iterdir()} == {'data', 'my.py'}
+        assert {path.name for path in Path(temporary, folder).iterdir()} == {'data', 'my.py', 'my_annotations'}
 
 
 CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;title\x07\r', '_hidden\n| a |')

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.new_config import check_written, new_config
+from cpvt_mm.new_config import new_config
+from openmmlab_data.descriptions import check_written
 from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
 from openmmlab_runs.data.findings import Kind

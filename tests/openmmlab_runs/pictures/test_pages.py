@@ -8,7 +8,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from openmmlab_data.readers.label_maps import read_label_map
+from openmmlab_data.form.label_map_files import open_label_map
 from openmmlab_runs.data.findings import Finding, Kind, decode
 from openmmlab_runs.pictures.bands import decode_bands, read_bands, read_header
 from openmmlab_runs.pictures.images import read_image
@@ -51,7 +51,7 @@ def test_where_one_is_read_several_are_told(name: str, mode: str, settings: dict
     path = write(tmp_path / name, mode, **settings)
     assert refusal(read_image, path) == f'image {path} {SEVERAL}.'
     assert decode(str(path), Kind.IMAGE) == Finding(Kind.IMAGE, str(path), SEVERAL)
-    assert SEVERAL in refusal(read_label_map, path)
+    assert SEVERAL in refusal(open_label_map, path)
     if mode in ('L', '1', 'I;16'):  # pages are channels, which mmcv's loader would not read
         assert read_bands(path).shape == (30, 40, 3) and not read_header(path).pixels.is_plain
     else:

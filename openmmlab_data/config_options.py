@@ -1,0 +1,68 @@
+"""What a user asks of a new config."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mmengine.config import Config
+
+from openmmlab_runs.errors import UserError
+
+
+@dataclass(frozen=True)
+class ConfigOptions:
+    """What a new config should be; all is optional.
+
+    Args:
+        task: 'boxes', 'instances' or 'semantic'. Defaults to None: the most that the annotations allow.
+        arch: The backbone. Defaults to None: 'pvtv2-b0', or the backbone of `base`.
+        scale: Width and height of images in training. Defaults to None: measured.
+        iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
+        batch: Batch size; 'auto' measures the largest that fits on this machine's GPU, if there is one (see
+            `openmmlab_runs.batch_size`). Defaults to None: 4 for nano and pvtv2-b0, else 8.
+        val: See `find_data`. Defaults to None.
+        seed: See `find_data`. Defaults to 0.
+        base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
+            config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.
+        swap: Changes the model of `base`, such as a partial of `swap_backbone`. Defaults to None: by `arch`.
+        masks: The values of label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
+        colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
+        drop_empty: Whether to leave out images without objects in training. Defaults to False.
+        random_weights: Whether the backbone starts at random. Defaults to False: from ImageNet weights, if there are
+            any for `arch`.
+        early_stop: After how many validations in a row without a better result training ends; there are up to 20, not
+            4. Defaults to None: after the last iteration.
+        ema: Whether validations and checkpoints have weights averaged over about the last twentieth of the iterations.
+            Defaults to False.
+    """
+    task: str | None = None
+    arch: str | None = None
+    scale: tuple[int, int] | None = None
+    iters: int | None = None
+    batch: int | Literal['auto'] | None = None
+    val: str | None = None
+    seed: int = 0
+    base: str | None = None
+    swap: Callable[[Config], Config] | None = None
+    masks: str | None = None
+    colours: str | Path | None = None
+    drop_empty: bool = False
+    random_weights: bool = False
+    early_stop: int | None = None
+    ema: bool = False
+
+    def __post_init__(self) -> None:
+        for option, number, least in (('iters', self.iters, 2), ('batch', self.batch, 1),
+                                      ('early_stop', self.early_stop, 1), ('scale', min(self.scale or (1,)), 1)):
+            if isinstance(number, int) and number < least:
+                raise UserError(f'{option} is {number}, but must be at least {least}.')
+
+
+def model_in(folder: Path) -> tuple[str, str]:
+    """Returns the config and the checkpoint in a folder with one of each, or raises a UserError."""
+    configs = sorted(folder.glob('*.py'))
+    checkpoints = sorted(path for path in folder.iterdir() if path.suffix in ('.safetensors', '.pth'))
+    if len(configs) != 1 or len(checkpoints) != 1:
+        raise UserError(f'folder {folder} has {len(configs)} configs and {len(checkpoints)} checkpoints, but must have '
+                        'one of each: name a config.')
+    return str(configs[0]), str(checkpoints[0].resolve())

@@ -1,0 +1,59 @@
+"""Reads files of label maps: their values, their colours, or the classes that these stand for."""
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from openmmlab_runs.data.findings import NO_IMAGE
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.pictures.images import check_alone, pages
+
+from .dataset import LabelMap
+
+NO_CLASS = 255
+
+
+class HasColours(UserError):
+    """A label map has colours instead of values."""
+
+
+class MapFile(NamedTuple):
+    """The content of a label map."""
+    values: np.ndarray  # `(H, W)`, int64; colours are r * 65536 + g * 256 + b
+    is_plain: bool  # whether the file has one channel, as mmseg needs it
+    palette: list[int]  # three numbers for each value; empty if there is none
+
+
+def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
+    """Reads values, or with `as_colours` colours. It raises HasColours if the file has colours instead of values, and a
+    UserError if it cannot be read.
+    """
+    try:
+        with Image.open(path) as image:
+            check_alone(len(pages(image)), path)
+            bands, palette = image.getbands(), image.getpalette() or []
+            pixels = np.asarray(image.convert('RGB') if as_colours or len(bands) > 2 else
+                                image.getchannel(0) if image.mode == 'LA' else image)
+    except NO_IMAGE as error:
+        raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
+    if pixels.ndim == 3:
+        red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
+        if not as_colours and not ((red == green).all() and (green == blue).all()):
+            raise HasColours(f'label map {path} has colours, but must have the number of a class at each pixel: '
+                             'convert it.')
+        return MapFile(red << 16 | green << 8 | blue if as_colours else red, False, palette)
+    if not (pixels % 1 == 0).all():
+        raise UserError(f'label map {path} has values that are no whole numbers: convert it.')
+    return MapFile(pixels.astype(np.int64), len(bands) == 1, palette)
+
+
+def to_classes(label_map: LabelMap) -> np.ndarray:
+    """Reads the classes of a label map, `(H, W)`, uint8; 255 where there is none."""
+    labels = open_label_map(label_map.path, label_map.are_colours).values
+    if not label_map.codes:
+        return labels.clip(0, NO_CLASS).astype(np.uint8)
+    known = np.array(sorted(label_map.codes))
+    classes = np.array([label_map.codes[code] for code in known.tolist()], np.uint8)
+    index = np.searchsorted(known, labels).clip(max=len(known) - 1)
+    return np.where(known[index] == labels, classes[index], np.uint8(NO_CLASS))

@@ -1,0 +1,33 @@
+"""What each reader gets, and the names of the layouts."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from openmmlab_data.form.dataset import Picture
+from openmmlab_data.form.folder import Folder
+from openmmlab_runs.errors import UserError
+
+COCO, VOC, YOLO, LABELME = 'COCO annotations', 'Pascal VOC', 'YOLO', 'LabelMe JSON'
+CVAT, LABEL_STUDIO, LABEL_MAPS = 'CVAT XML', 'Label Studio JSON', 'label maps'
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
+    masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
+    colours: Path | None = None  # a file with classes and colours; None: one in the folder
+
+
+class Reading(NamedTuple):
+    files: Sequence[Path]  # of one layout
+    folder: Folder
+    options: ReadingOptions
+    named: Path | None  # the file that the user named, if any
+
+
+def there(pictures: dict[Path, Picture], reading: Reading) -> list[Picture]:
+    """Returns the images that a file for many images names; a UserError if none is there."""
+    if not pictures:
+        raise UserError(f'none of the images of {reading.files[0]} is there: put them below {reading.folder.root}.')
+    return [*pictures.values()]
