@@ -14,14 +14,13 @@ from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
 from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
 from openmmlab_data.channels import Bands, is_readable, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
-from openmmlab_data.config_options import ConfigOptions, model_in
+from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
 from openmmlab_data.descriptions import describe_data
 from openmmlab_data.fitted_model import fit_model, is_for_cpu, start_at_random, take_bands
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.image_sizes import Fit, fit_images
+from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import find_data, task_for
-from openmmlab_data.readers.reading import ReadingOptions
-from openmmlab_data.tasks import BATCH, FOR_CPU, ITERS, TASKS
 from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of

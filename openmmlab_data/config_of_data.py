@@ -8,12 +8,11 @@ from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError
 
 from .channels import Bands
-from .config_options import ConfigOptions
+from .config_options import TASKS, VALIDATIONS, WARM_UP, ConfigOptions, Task
 from .image_sizes import Fit
-from .tasks import TASKS, VALIDATIONS, WARM_UP, Task
 
 
-class Source:
+class Code:
     """Python in place of a value, such as the name of another one."""
 
     def __init__(self, text: str) -> None:
@@ -38,22 +37,22 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
         bands: The channels of images that mmcv's loader does not read whole. None: it does.
     """
     warm_up = max(WARM_UP[0], min(WARM_UP[1], iters // 8))
-    end = Source('max_iters') if iters > warm_up else warm_up + 1
+    end = Code('max_iters') if iters > warm_up else warm_up + 1
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     return dict(
         data_root=f'{data.root}/', metainfo=metainfo, **_sizes(task, fit, bands), max_iters=iters, warm_up=warm_up,
         val_interval=max(min(iters, 100), iters // VALIDATIONS[bool(asked.early_stop)]), batch_size=batch,
         train_pipeline=_pipeline(task, bands, _augmentation(task, fit, bands), []),
         test_pipeline=_pipeline(task, bands, [], [_test_resize(task, fit)]),
-        train_dataloader=_loader('train', labels, Source('batch_size'), dict(type='InfiniteSampler', shuffle=True), **(
+        train_dataloader=_loader('train', labels, Code('batch_size'), dict(type='InfiniteSampler', shuffle=True), **(
             {} if data.is_semantic else dict(filter_cfg=dict(filter_empty_gt=asked.drop_empty)))),
         **_evaluation('val', task, labels), **_evaluation('test', task, labels),
-        train_cfg=dict(_delete_=True, type='IterBasedTrainLoop', max_iters=Source('max_iters'),
-                       val_interval=Source('val_interval')),
+        train_cfg=dict(_delete_=True, type='IterBasedTrainLoop', max_iters=Code('max_iters'),
+                       val_interval=Code('val_interval')),
         param_scheduler=[
-            dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=Source('warm_up')),
-            dict(type='CosineAnnealingLR', by_epoch=False, begin=Source('warm_up'), end=end,
-                 T_max=Source(f'{end} - warm_up'), eta_min_ratio=0.01)],
+            dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=Code('warm_up')),
+            dict(type='CosineAnnealingLR', by_epoch=False, begin=Code('warm_up'), end=end,
+                 T_max=Code(f'{end} - warm_up'), eta_min_ratio=0.01)],
         default_hooks=_hooks(TASKS[task], iters, asked), log_processor=dict(by_epoch=False))
 
 
@@ -68,13 +67,13 @@ def check_hooks(base: Config, asked: ConfigOptions) -> None:
 
 def _hooks(task: Task, iters: int, asked: ConfigOptions) -> dict[str, Any]:
     hooks: dict[str, Any] = dict(logger=dict(interval=max(1, min(50, iters // 20)), log_metric_by_epoch=False),
-                 checkpoint=dict(by_epoch=False, interval=Source('val_interval'), max_keep_ckpts=2,
+                 checkpoint=dict(by_epoch=False, interval=Code('val_interval'), max_keep_ckpts=2,
                                  save_best=task.metric))
     if asked.early_stop:
         hooks['early_stopping'] = dict(type='EarlyStoppingHook', monitor=task.metric, patience=asked.early_stop,
                                        rule='greater', min_delta=task.least_gain)
     if asked.ema:
-        hooks['ema'] = dict(type='EMAHook', momentum=Source('min(0.5, 20 / max_iters)'))
+        hooks['ema'] = dict(type='EMAHook', momentum=Code('min(0.5, 20 / max_iters)'))
     return hooks
 
 
@@ -94,36 +93,36 @@ def _pipeline(task: str, bands: Bands | None, after: list[dict[str, Any]], befor
     """Returns a pipeline with transforms after annotations are loaded, and before."""
     load = dict(type='LoadImageFromFile') if bands is None else dict(
         type='openmmlab_runs.LoadBandsFromFile', channels=bands.channels,
-        **(dict(fill=Source('mean')) if bands.has_empty else {}))
-    normalize = [dict(type='Normalize', mean=Source('mean'), std=Source('std'), to_rgb=False)] if bands else []
+        **(dict(fill=Code('mean')) if bands.has_empty else {}))
+    normalize = [dict(type='Normalize', mean=Code('mean'), std=Code('std'), to_rgb=False)] if bands else []
     return [load, *before, TASKS[task].load, *after, *normalize, dict(type=TASKS[task].pack)]
 
 
 def _augmentation(task: str, fit: Fit, bands: Bands | None) -> list[dict[str, Any]]:
     flip = dict(type='RandomFlip', prob=0.5)
     if task != 'semantic':
-        return [dict(type='RandomCrop', crop_size=Source('crop_size')) if fit.crop else
-                dict(type='Resize', scale=Source('scale'), keep_ratio=True), flip]
-    return [dict(type='RandomResize', scale=Source('scale'), ratio_range=(0.5, 2.0), keep_ratio=True),
-            dict(type='RandomCrop', crop_size=Source('crop_size' if fit.crop else 'scale[::-1]'), cat_max_ratio=0.75),
+        return [dict(type='RandomCrop', crop_size=Code('crop_size')) if fit.crop else
+                dict(type='Resize', scale=Code('scale'), keep_ratio=True), flip]
+    return [dict(type='RandomResize', scale=Code('scale'), ratio_range=(0.5, 2.0), keep_ratio=True),
+            dict(type='RandomCrop', crop_size=Code('crop_size' if fit.crop else 'scale[::-1]'), cat_max_ratio=0.75),
             flip, *([] if bands else [dict(type='PhotoMetricDistortion')])]  # it is for BGR of 8 bits
 
 
 def _test_resize(task: str, fit: Fit) -> dict[str, Any]:
     return dict(type='Resize', keep_ratio=True, **(
-        dict(scale_factor=1.) if _keeps(task, fit) else dict(scale=Source('scale'))))
+        dict(scale_factor=1.) if _keeps(task, fit) else dict(scale=Code('scale'))))
 
 
 def _loader(split: str, labels: dict[str, dict[str, Any]], batch: Any, sampler: dict[str, Any], **more: Any
             ) -> dict[str, Any]:
-    pipeline = Source('train_pipeline' if split == 'train' else 'test_pipeline')
+    pipeline = Code('train_pipeline' if split == 'train' else 'test_pipeline')
     return dict(_delete_=True, batch_size=batch, num_workers=2, persistent_workers=True, sampler=sampler, dataset=dict(
-        labels[split], data_root=Source('data_root'), metainfo=Source('metainfo'), pipeline=pipeline, **more))
+        labels[split], data_root=Code('data_root'), metainfo=Code('metainfo'), pipeline=pipeline, **more))
 
 
 def _evaluation(split: str, task: str, labels: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if split not in labels:
-        return {f'{split}_{part}': Source(f'val_{part}') for part in ('dataloader', 'evaluator')}
+        return {f'{split}_{part}': Code(f'val_{part}') for part in ('dataloader', 'evaluator')}
     is_coco = task != 'semantic'
     loader = _loader(split, labels, 1, dict(type='DefaultSampler', shuffle=False),
                      **(dict(test_mode=True) if is_coco else {}))

@@ -9,8 +9,8 @@ from openmmlab_data.form.dataset import LabelledData
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError
 
+from .config_options import FOR_CPU
 from .image_sizes import Fit
-from .tasks import FOR_CPU
 
 
 def is_for_cpu(model: dict[str, Any]) -> bool:

@@ -17,10 +17,10 @@ from openmmlab_runs.data.datasets import classes_of, layout_of
 from openmmlab_runs.texts import printable
 
 from .channels import joined
+from .config_options import TASKS
 from .file_checks import Checked
 from .fitted_model import fit_model, is_for_cpu
 from .image_sizes import fit_images, name_sizes
-from .tasks import TASKS
 
 Measures = dict[str, Any]
 SUGGESTED = ('scales', 'octave_base_scale', 'ratios')

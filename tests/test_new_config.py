@@ -1,5 +1,4 @@
 """Configs for folders of data: what is recognised, what the config says, and what is refused."""
-import json
 import shutil
 from collections.abc import Callable
 from functools import partial

@@ -12,7 +12,7 @@ from openmmlab_runs.data.coco import Coco, Entry, read_coco, read_json, to_id
 from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.texts import told
 
-from .reading import COCO, Reading
+from .layouts import COCO, Reading
 
 NOWHERE = Path()
 BEST_NAME = 'instances'  # beside `person_keypoints_*.json` of the same images

@@ -13,7 +13,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
 from .labelme import no_area
-from .reading import CVAT, Reading, there
+from .layouts import CVAT, Reading, there
 from .voc import parse
 
 

@@ -13,7 +13,7 @@ from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
-from .reading import LABEL_STUDIO, Reading, there
+from .layouts import LABEL_STUDIO, Reading, there
 
 IMAGE_KEYS = ('image', 'img', 'photo', 'picture', 'ocr')
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files

@@ -16,7 +16,7 @@ from openmmlab_runs.data.findings import NO_IMAGE
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.texts import shown
 
-from .reading import LABELME, Reading
+from .layouts import LABELME, Reading
 from .voc import read_lists
 
 SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points

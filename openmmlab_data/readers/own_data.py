@@ -16,7 +16,7 @@ from .foreign import name_foreign
 from .label_maps import find_label_maps, read_label_maps
 from .label_studio import read_label_studio
 from .labelme import read_labelme
-from .reading import COCO, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
+from .layouts import COCO, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
 from .voc import read_voc
 from .yolo import labels_of_yolo, read_yolo
 

@@ -12,7 +12,7 @@ from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError, first_line
 
-from .reading import VOC, Reading
+from .layouts import VOC, Reading
 
 CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 

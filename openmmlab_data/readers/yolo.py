@@ -15,7 +15,7 @@ from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
-from .reading import YOLO, Reading
+from .layouts import YOLO, Reading
 from .yolo_description import MOST_CLASSES, Description, describe_yolo
 
 

@@ -11,7 +11,8 @@ TOOL = 'misc/new_config.py'
 
 def test_a_folder_becomes_a_config_and_faults_of_its_annotations_are_printed(
         run_tool: Run, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    out, file = tmp_path / 'my.py', tmp_path / 'my_annotations/train.json'
+    out = tmp_path / 'my.py'
+    file = tmp_path / 'my_annotations/train.json'
     change_annotations(data / 'instances_training.json', lambda coco: coco['annotations'][0].update(bbox=[500, 500, 9, 9]))
     assert run_tool(TOOL, data, out, '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64, '--iters', 40, '--batch',
                     2) == ''
