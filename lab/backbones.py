@@ -12,7 +12,7 @@ from cpvt_mm.weights.renaming import Format
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import PyramidArch
 
-from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, in_groups, parse_candidate
+from .candidates import PEERS, Candidate, build_backbone, in_groups
 from .counting import Work, attention_at_once, count_flops, count_work
 from .steps import DTYPES, Setting, Step, allow_tf32
 
@@ -31,20 +31,13 @@ class Backbones:
     device: str = 'cpu'
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
-        peer = PEERS[candidate.name]
-        if peer.convert and (self.device, setting.mode, setting.dtype, candidate.shapes) != (
-                'cpu', 'forward', 'fp32', None):
-            raise CannotMeasure(f'{candidate} runs forward passes in fp32 on the CPU only.')
         model, has_same_weights = self.build(candidate)
         model.train(setting.mode == 'train')
-        if peer.convert:
-            model = _converted(self, str(candidate), setting.threads)
         candidate.compile(model)
         # Comparing in another mode or dtype would compile the model a second time.
         is_comparable = has_same_weights and (not candidate.shapes or (setting.mode, setting.dtype) == (
             'forward', 'fp32'))
-        return Step(model, _call(model, self._images(setting), setting), is_comparable=is_comparable,
-                    has_torch_memory=not peer.convert)
+        return Step(model, _call(model, self._images(setting), setting), is_comparable)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts operations of a call without stochastic depth; None for a model whose forward pass depends on data."""
@@ -59,8 +52,6 @@ class Backbones:
 
         There is a second count if a GPU would attend to images of several sizes at once: with this, and no plain one.
         """
-        if PEERS[candidate.name].convert:
-            raise CannotMeasure(f'torch does not run {candidate}.')
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
         call()  # makes the gradients of the outputs
 
@@ -109,14 +100,6 @@ class Backbones:
 
     def _images(self, setting: Setting) -> Tensor:
         return torch.randn(setting.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
-
-
-@functools.cache
-def _converted(subject: Backbones, candidate: str, threads: int) -> nn.Module:
-    """Converts a candidate; cached per number of threads, because it takes minutes and does not depend on the size."""
-    convert = PEERS[parse_candidate(candidate).name].convert
-    assert convert
-    return convert(subject.build(parse_candidate(candidate))[0].eval())
 
 
 def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:

@@ -2,11 +2,9 @@
 import ast
 import importlib
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -74,19 +72,12 @@ class Peer:
     Attributes:
         load: Imports the library and returns the class.
         arguments: Returns the constructor's arguments for the size of an arch, without the drop path rate.
-        type: Its `type` in configs, with the scope; None: it is not registered.
         format: The format of its weights, if it can have those of `PyramidCPVT`.
-        convert: Converts a model in eval mode to another runtime; None: torch runs it.
     """
     load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]
-    type: str | None = None
     format: Format | None = None
-    convert: Callable[[nn.Module], nn.Module] | None = None
 
-    def complete(self, candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> Arguments:
-        """Returns all arguments for a candidate of this class."""
-        return {**self.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments}
 
 
 def _from(library: str, name: str) -> Callable[[], Callable[..., nn.Module]]:
@@ -109,20 +100,6 @@ def _timm() -> Callable[..., nn.Module]:
         return model
 
     return build
-
-
-class OnnxModel(nn.Module):
-    """Exports a backbone to ONNX; onnxruntime runs it on the CPU, with as many threads as torch has at construction."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        from cpvt_mm.export import exported  # imports packages that only deployment needs
-        with tempfile.TemporaryDirectory() as folder, exported(model, Path(folder) / 'model.onnx', {}) as run:
-            self._run = run
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Returns the outputs of the model for images `(B, 3, H, W)`, float32."""
-        return self._run(images)
 
 
 class Grouped(PyramidCPVT):
@@ -155,24 +132,22 @@ def _pvt(arch: PyramidArch) -> Arguments:
 
 
 PEERS = {
-    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', PYRAMID_CPVT),
+    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), PYRAMID_CPVT),
     'grouped': Peer(lambda: Grouped, lambda arch: dict(arch=asdict(arch), padding='exact'), format=PYRAMID_CPVT),
-    'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=PYRAMID_CPVT,
-                        convert=OnnxModel),
-    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG_PCPVT),
+    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), MMSEG_PCPVT),
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
-        out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN_PCPVT),
+        out_indices=(0, 1, 2, 3)), MMPRETRAIN_PCPVT),
     'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
-    'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt, 'mmdet.PyramidVisionTransformer'),
-    'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt, 'mmdet.PyramidVisionTransformerV2'),
+    'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt),
+    'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt),
 }
 
 
 def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> nn.Module:
-    """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages."""
+    """Builds a candidate, not compiled: images `(B, 3, H, W)` -> the maps of four stages."""
     peer = PEERS[candidate.name]
     try:
-        return peer.load()(**peer.complete(candidate, arch, drop_path_rate))
+        return peer.load()(**{**peer.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments})
     except Exception as error:  # imports and constructors can raise any error
         raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).') from error

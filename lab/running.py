@@ -6,7 +6,6 @@ import os
 import platform
 import random
 import re
-import resource
 import signal
 import statistics
 import tempfile
@@ -16,16 +15,15 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 
+from lab.backbones import Backbones
 from lab.candidates import Candidate, CannotMeasure
 from lab.results import Row
-from lab.steps import DTYPES, Setting, Step, Subject, seconds
+from lab.steps import Setting, Step, seconds
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.processes import end_with_parent
 
@@ -34,16 +32,10 @@ OUT_OF_MEMORY = 'out of memory'
 WANTS_MEMORY = ("can't allocate memory", 'bad_alloc', 'could not create a primitive', 'could not execute a primitive')
 # glibc's parameter number for the size from which allocations use mmap, and return to the system when freed.
 M_MMAP_THRESHOLD = -3
-# Share of the free memory that a process may use; the rest is for other processes and for its own libraries.
-SHARE = 0.9
 Call = Callable[[], object]
 COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'sizes', 'dtype', 'threads', 'device', 'min_s',
-           'median_s', 'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s',
-           'failure')
+           'median_s', 'memory_mb', 'gflops', 'max_abs_diff', 'compile_s', 'failure')
 CACHE = 'TORCHINDUCTOR_CACHE_DIR'
-# Sides of the matrices whose products show the peak speed of the machine. There are several, because the largest one
-# is not the fastest on every machine.
-SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
 
 
 class Usage(NamedTuple):
@@ -52,18 +44,17 @@ class Usage(NamedTuple):
     first_call: float | None
 
 
-def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
+def measure_alone(subject: Backbones, candidate: Candidate, setting: Setting) -> Usage:
     """Measures a candidate in a new process, which ends with this one.
 
-    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew. On the CPU
-    a candidate may have at most `limit` bytes, by default most of the free memory.
+    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew.
     """
     if subject.device == 'cuda' and not candidate.shapes:
-        return _measure(subject, candidate, setting, limit)
+        return _measure(subject, candidate, setting)
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
     with ProcessPoolExecutor(1, context, _start) as pool:
         try:
-            return pool.submit(_measure, subject, candidate, setting, limit).result()
+            return pool.submit(_measure, subject, candidate, setting).result()
         except BrokenProcessPool as error:
             raise CannotMeasure(f'{OUT_OF_MEMORY}, or another reason for which its process was killed') from error
 
@@ -77,11 +68,9 @@ def _start() -> None:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
 
 
-def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None) -> Usage:
+def _measure(subject: Backbones, candidate: Candidate, setting: Setting) -> Usage:
     torch.set_num_threads(setting.threads)
     try:
-        if subject.device == 'cpu':
-            _limit(most_bytes() if limit is None else limit)
         step = subject.step(candidate, setting)
         with setting.precision():
             first_call = seconds(step.run)
@@ -121,34 +110,11 @@ def _peak_on_gpu(step: Step) -> int:
 
 def _status(name: str) -> int:
     """Reads a field of /proc/self/status of this process, in bytes."""
-    return _bytes(Path('/proc/self/status'), name)
-
-
-def _bytes(path: Path, name: str) -> int:
-    fields = dict(line.partition(':')[::2] for line in path.read_text().splitlines())
+    fields = dict(line.partition(':')[::2] for line in Path('/proc/self/status').read_text().splitlines())
     return 1024 * int(fields[name].split()[0])  # '123 kB'
 
 
-def most_bytes() -> int | None:
-    """Returns most of the memory that is free without swapping, also in a container; None if it is not known."""
-    with suppress(OSError):
-        free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
-        with suppress(OSError, ValueError):  # not in a container, or without a limit
-            group = Path('/sys/fs/cgroup')
-            free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
-        return int(SHARE * free)
-    return None
-
-
-def _limit(number: int | None) -> None:
-    """Limits the memory of this process, if the system can; else it may kill another process when memory runs out."""
-    with suppress(OSError, ValueError):
-        if number is not None:
-            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            resource.setrlimit(resource.RLIMIT_DATA, (_status('VmData') + number, hard))
-
-
-def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int
+def measure_group(subject: Backbones, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int
                   ) -> dict[str, Row]:
     """Measures candidates under one setting: the memory of each in a separate process, then the times in turns.
 
@@ -161,32 +127,26 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
     rows: dict[str, Row] = {str(candidate): {
         **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting),
         'sizes': setting.names_of_sizes, 'device': subject.device} for candidate in candidates}
-    limit = most_bytes() if subject.device == 'cpu' else None  # once, as earlier candidates stay in memory
     with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
         for candidate in candidates:
             row = rows[str(candidate)]
             try:
                 # The candidate is built here first, so that errors show early.
                 step = subject.step(candidate, setting)
-                if step.has_torch_memory:
-                    usage = measure_alone(subject, candidate, setting, limit)
-                    row.update(memory_mb=usage.bytes and usage.bytes / 1e6,
-                               compile_s=usage.first_call if candidate.shapes else None)
+                usage = measure_alone(subject, candidate, setting)
+                row.update(memory_mb=usage.bytes and usage.bytes / 1e6,
+                           compile_s=usage.first_call if candidate.shapes else None)
                 steps[str(candidate)] = step
             except CannotMeasure as error:
                 row['failure'] = str(error)
         for name, step in steps.items():
             rows[name]['max_abs_diff'] = subject.max_abs_diff(step, setting)
-        products = matrix_products(subject.device, DTYPES[setting.dtype])
-        times = interleave({**{name: step.run for name, step in steps.items()},
-                            **{name: call for name, (_, call) in products.items()}}, rounds, warmup)
-    speed = max(operations / min(times[name]) for name, (operations, _) in products.items())
+        times = interleave({name: step.run for name, step in steps.items()}, rounds, warmup)
     for candidate in candidates:
         if (name := str(candidate)) in steps:
-            flops, fastest = subject.flops(candidate, setting), min(times[name])
-            rows[name].update(
-                min_s=fastest, median_s=statistics.median(times[name]), gflops=flops and flops / 1e9,
-                gemm_gflops_per_s=speed / 1e9, share_of_peak=flops and flops / fastest / speed)
+            flops = subject.flops(candidate, setting)
+            rows[name].update(min_s=min(times[name]), median_s=statistics.median(times[name]),
+                              gflops=flops and flops / 1e9)
     return rows
 
 
@@ -220,18 +180,6 @@ def interleave(calls: Mapping[str, Call], rounds: int, warmup: int) -> dict[str,
             taken = seconds(calls[name])
             if index >= 0:
                 found[name].append(taken)
-    return found
-
-
-def matrix_products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Call]]:
-    """Makes square matrix products, as products and as convolutions (other kernels), with their numbers of operations.
-    """
-    found: dict[str, tuple[int, Call]] = {}
-    for side in SIDES[device]:
-        a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-        found[f'product of {side} x {side}'] = 2 * side**3, partial(torch.mm, b, a)
-        image, weight = a[None, :, :, None], b[:, :, None, None]  # channels x pixels, and a kernel of one pixel
-        found[f'convolution of {side} x {side}'] = 2 * side**3, partial(F.conv2d, image, weight)
     return found
 
 

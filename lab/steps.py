@@ -1,17 +1,14 @@
-"""Subjects of a benchmark: the conditions, and a model with the measured call."""
+"""The conditions of a benchmark, and a model with the measured call."""
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain
 
 import torch
-from mmengine.optim import OptimWrapper
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.benchmark import timer
 
 from cpvt_mm.tokens.grid import Size
-
-from .candidates import Candidate
 
 DTYPES = {'fp32': torch.float32, 'tf32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 MODES = ('forward', 'train')
@@ -75,46 +72,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """A repeatable forward pass or training step of a model, with the optimizer that updates it, if any.
-
-    Attributes:
-        is_comparable: Whether the weights, and so the outputs, are those of PyramidCPVT.
-        has_torch_memory: Whether torch holds the weights, so that memory can be measured.
-    """
+    """A repeatable forward pass or training step of a model, and whether its weights are those of PyramidCPVT."""
     model: nn.Module
     run: Callable[[], object]
-    optim_wrapper: OptimWrapper | None = None
     is_comparable: bool = False
-    has_torch_memory: bool = True
 
     def held_bytes(self) -> int:
-        """Returns the bytes of weights, buffers and optimizer state, which stay between two calls; not of gradients."""
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in self._held()}
-        return sum(storages.values())
-
-    def _held(self) -> Iterator[Tensor]:
-        yield from self.model.parameters()
-        yield from self.model.buffers()
-        if self.optim_wrapper:
-            for state in self.optim_wrapper.optimizer.state.values():
-                yield from (value for value in state.values() if isinstance(value, Tensor))
-
-
-class Subject(Protocol):
-    """Builds the measured models: the backbones alone, or whole models with them."""
-
-    @property
-    def device(self) -> str:
-        """The device of the models: 'cpu' or 'cuda'."""
-
-    def step(self, candidate: Candidate, setting: Setting) -> Step:
-        """Builds a candidate and its measured call, or raises CannotMeasure."""
-
-    def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Counts the operations of a call, without recomputation; None if they cannot be counted."""
-
-    def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Returns the largest difference to the outputs of PyramidCPVT; None if the outputs are not comparable."""
+        """Returns the bytes of weights and buffers, which stay between two calls; not of gradients."""
+        storages = [tensor.untyped_storage() for tensor in chain(self.model.parameters(), self.model.buffers())]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def seconds(call: Callable[[], object]) -> float:
