@@ -1,14 +1,11 @@
-"""Converts CamVid, or the nuclei of a Data Science Bowl, to the layouts that the configs expect.
-
-Run it again to continue after an interruption.
-"""
+"""Converts CamVid, or the nuclei of a Data Science Bowl, to the layouts that the configs expect."""
 import argparse
 import json
+import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +13,9 @@ from PIL import Image
 from rich.progress import track
 
 from lab.commands.toy_shapes import to_annotation
-from openmmlab_runs.cli import resumable
 from openmmlab_runs.data.findings import Finding, Kind, decode
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import held, remove_leftovers, write_image, write_text
-from openmmlab_runs.texts import printable
+from openmmlab_runs.files import held, write_image, write_text
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')
@@ -28,7 +23,6 @@ CAMVID_PALETTE = ((128, 128, 128), (128, 0, 0), (192, 192, 128), (128, 64, 128),
                   (192, 128, 128), (64, 64, 128), (64, 0, 128), (64, 64, 0), (0, 128, 192))
 CAMVID_SPLITS = ('train', 'val', 'test')
 VOID, IGNORED = 11, 255  # the label for no class in the download of CamVid, and in mmseg
-NUCLEI_SPLITS = ('train', 'val')
 
 
 def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
@@ -52,26 +46,19 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
-    """Writes CamVid, found in `source`; yields the number of images written so far, also by an interrupted run.
+    """Writes CamVid, found in `source`; yields the number of images written so far.
 
     The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
-    label maps. `root` is created when the dataset is complete. After an interruption, a new run skips finished files.
+    label maps. `root` is created when the dataset is complete.
     """
-    originals = find_camvid(source)
-    with _unfinished_folder(root, source) as unfinished:
-        for split in CAMVID_SPLITS:
-            for part in ('images', 'annotations'):
+    with _unfinished_folder(root) as unfinished:
+        for done, (split, image_path, labels_path) in enumerate(find_camvid(source), start=1):
+            image, labels = np.asarray(_read_image(image_path).convert('RGB')), _read_labels(labels_path)
+            _check_size(labels_path, labels, image.shape[:2])
+            for part, name, pixels in (('images', f'{image_path.stem}.jpg', image), ('annotations', labels_path.name,
+                                                                                     labels)):
                 (unfinished / part / split).mkdir(parents=True, exist_ok=True)
-        for done, (split, image_path, labels_path) in enumerate(originals, start=1):
-            written = unfinished / 'annotations' / split / labels_path.name
-            if not written.exists():  # written last
-                image = np.asarray(_read_image(image_path).convert('RGB'))
-                labels = _read_labels(labels_path)
-                if labels.shape != image.shape[:2]:
-                    raise UserError(f'{labels_path} is {labels.shape[0]} x {labels.shape[1]} pixels (height x width), '
-                                    f'but its image is {image.shape[0]} x {image.shape[1]}: download the data again.')
-                write_image(unfinished / 'images' / split / f'{image_path.stem}.jpg', image)
-                write_image(written, labels)
+                write_image(unfinished / part / split / name, pixels)
             yield done
 
 
@@ -109,58 +96,44 @@ def split_of(name: str) -> str:
 
 
 def write_nuclei(source: Path, root: Path) -> Iterator[int]:
-    """Writes the nuclei, found in `source`; yields the number of images written so far, also by an interrupted run.
+    """Writes the nuclei, found in `source`; yields the number of images written so far.
 
     RGB images are in `train` and `val` (see `split_of`), COCO annotations in `instances_train.json` and
-    `instances_val.json`. `root` is created when the dataset is complete. After an interruption, a new run skips
-    finished files.
+    `instances_val.json`. `root` is created when the dataset is complete.
     """
-    folders = find_nuclei(source)
-    with _unfinished_folder(root, source) as unfinished:
-        for part in (*NUCLEI_SPLITS, 'annotations'):
-            (unfinished / part).mkdir(exist_ok=True)
-        for done, folder in enumerate(folders, start=1):
-            annotations = unfinished / 'annotations' / f'{folder.name}.json'
-            if not annotations.exists():  # written last
-                [path] = folder.glob('images/*.png')
-                image = np.asarray(_read_image(path).convert('RGB'))
-                instances = [to_annotation(mask) for mask in _read_masks(folder, image.shape[:2])]
-                write_image(unfinished / split_of(folder.name) / f'{folder.name}.png', image)
-                write_text(annotations, json.dumps(dict(size=image.shape[:2], instances=instances)))
+    with _unfinished_folder(root) as unfinished:
+        contents: dict[str, dict[str, list]] = {split: dict(images=[], annotations=[], categories=[
+            dict(id=1, name='nucleus')]) for split in ('train', 'val')}
+        for split in contents:
+            (unfinished / split).mkdir()
+        for done, folder in enumerate(find_nuclei(source), start=1):
+            [path] = folder.glob('images/*.png')
+            image, split = np.asarray(_read_image(path).convert('RGB')), split_of(folder.name)
+            write_image(unfinished / split / f'{folder.name}.png', image)
+            images, annotations, _ = contents[split].values()
+            images.append(dict(id=len(images) + 1, file_name=f'{folder.name}.png', height=image.shape[0],
+                               width=image.shape[1]))
+            for mask in _read_masks(folder, image.shape[:2]):
+                annotations.append(to_annotation(mask, id=len(annotations) + 1, image_id=len(images), category_id=1))
             yield done
-        for split in NUCLEI_SPLITS:
-            names = [folder.name for folder in folders if split_of(folder.name) == split]
-            write_text(unfinished / f'instances_{split}.json', json.dumps(_join(unfinished / 'annotations', names)))
-        for path in (unfinished / 'annotations').iterdir():
-            path.unlink()
-        (unfinished / 'annotations').rmdir()
+        for split, content in contents.items():
+            write_text(unfinished / f'instances_{split}.json', json.dumps(content))
 
 
-def _read_masks(folder: Path, size: tuple[int, int]) -> list[NDArray[np.bool_]]:
+def _read_masks(folder: Path, size: tuple[int, int]) -> Iterator[NDArray[np.bool_]]:
     """Reads the masks of one image of `size` (height, width), `(H, W)` each; skips empty masks."""
-    masks = []
     for path in sorted(folder.glob('masks/*.png')):
         # Some files are grey, others RGBA; nuclei are white in all of them.
         mask = np.asarray(_read_image(path, Kind.LABEL_MAP).convert('L')) > 127
-        if mask.shape != size:
-            raise UserError(f'{path} is {mask.shape[0]} x {mask.shape[1]} pixels (height x width), but its image is '
-                            f'{size[0]} x {size[1]}: unpack the download again.')
+        _check_size(path, mask, size)
         if mask.any():
-            masks.append(mask)
-    return masks
+            yield mask
 
 
-def _join(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Joins the annotations of images, one JSON file each, into one dict in COCO format."""
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for image_id, name in enumerate(names, start=1):
-        content = json.loads((folder / f'{name}.json').read_text(encoding='utf-8'))
-        height, width = content['size']
-        images.append(dict(id=image_id, file_name=f'{name}.png', height=height, width=width))
-        annotations += [dict(instance, id=len(annotations) + i, image_id=image_id, category_id=1)
-                        for i, instance in enumerate(content['instances'], start=1)]
-    return dict(images=images, annotations=annotations, categories=[dict(id=1, name='nucleus')])
+def _check_size(path: Path, labels: NDArray, size: tuple[int, int]) -> None:
+    if labels.shape != size:
+        raise UserError(f'{path} is {labels.shape[0]} x {labels.shape[1]} pixels (height x width), but its image is '
+                        f'{size[0]} x {size[1]}: unpack the download again.')
 
 
 def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
@@ -172,21 +145,14 @@ def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
 
 @contextmanager
-def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
-    """Yields `<root>.unfinished`, also that of an interrupted run; renames it if the block succeeds."""
+def _unfinished_folder(root: Path) -> Iterator[Path]:
+    """Yields the empty folder `<root>.unfinished`; renames it if the block succeeds."""
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
-    claim = unfinished / 'source.txt'
+    shutil.rmtree(unfinished, ignore_errors=True)
     with held(unfinished):
-        own = printable(source.resolve())
-        former = claim.read_text(encoding='utf-8') if claim.exists() else own
-        if former != own:
-            raise UserError(f'{unfinished} has files of {former}, not of {own}: remove it, or choose another folder.')
-        write_text(claim, own)
         yield unfinished
-        remove_leftovers(unfinished, '**/*')
-        claim.unlink()
     unfinished.rename(root)
 
 
@@ -199,7 +165,6 @@ DATASETS: dict[str, tuple[Finder, Writer]] = dict(
 
 
 @exit_on_error
-@resumable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('dataset', choices=DATASETS, help='what to convert')

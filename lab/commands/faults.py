@@ -1,13 +1,13 @@
 """Injects faults into short trainings of two processes on this machine, and prints what became of each.
 
 Each training has 8 iterations on toy data, a checkpoint every two, and one fault at a random moment. Whatever ends is
-started again by the same command, as Slurm and Kubernetes do. Results are in the work dir as they come: a run that was
-interrupted goes on. It exits with 1 if a training did not end, or ended with other weights.
+started again by the same command, as Slurm and Kubernetes do. It exits with 1 if a training did not end, or ended with
+other weights.
 """
 import argparse
-import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from mmengine.dist import get_rank
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
+from torch.utils._pytree import tree_flatten
 
 from lab.commands.toy_shapes import write_toy_shapes
 from openmmlab_runs.texts import markdown_table
@@ -57,25 +58,19 @@ STEP, PAUSE = 'FAULTS_STEP', 'FAULTS_PAUSE'
 
 @dataclass
 class Result:
-    """The end of a training.
+    """The end of a training: whether it reached its last iteration, and the iterations that were trained again.
 
-    Attributes:
-        survived: Whether the training reached its last iteration.
-        repeated: Number of iterations that were trained again.
-        starts: How often the command was started.
-        equal: Whether weights and optimizer equal those of a run without fault, to the bit; None for other numbers of
-            ranks.
+    `equal`: whether weights and optimizer equal those of a run without fault, to the bit; None for other numbers of
+    ranks.
     """
-    number: int
     kind: str
     survived: bool
     repeated: int
     starts: int
     equal: bool | None
-    seconds: float
 
 
-@HOOKS.register_module(force=True)  # this file is imported, and may be the main module, too
+@HOOKS.register_module()
 class FaultsHook(Hook):
     """Notes each iteration and the process that has trained it, and may kill this process as it writes a checkpoint."""
 
@@ -95,30 +90,16 @@ class FaultsHook(Hook):
 
 
 def die_at_step(number: int, mark: Path) -> None:
-    """Kills this process when it opens, fills, renames or removes a checkpoint or the note of the last one."""
+    """Kills this process when it opens, renames or removes a checkpoint or the note of the last one."""
     steps = iter(range(number + 1))
-    write = Path.write_bytes
-
-    def step(path: object) -> bool:
-        return ('.pth' in str(path) or 'last_checkpoint' in str(path)) and next(steps, None) == number
-
-    def die() -> None:
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, args: tuple) -> None:
         is_step = event in ('os.rename', 'os.remove') or (event == 'open' and (args[2] or 0) & os.O_WRONLY)
-        if is_step and step(args[0]):
-            die()
-
-    def write_half(path: Path, content: bytes) -> int:
-        if step(path):
-            write(path, content[:len(content) // 2])
-            die()
-        return write(path, content)
+        if is_step and re.search(r'\.pth|last_checkpoint', str(args[0])) and next(steps, None) == number:
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
-    Path.write_bytes = write_half  # type: ignore[method-assign, assignment]
 
 
 class Training:
@@ -246,19 +227,17 @@ def state(work_dir: Path) -> dict[str, Any]:
 
 
 def same(first: Any, second: Any) -> bool:
-    if isinstance(first, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
-    return len(first) == len(second) and all(map(same, first, second)) if isinstance(first, list) else first == second
+    ours, theirs = tree_flatten(first), tree_flatten(second)
+    return ours[1] == theirs[1] and all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+                                        for a, b in zip(ours[0], theirs[0], strict=True))
 
 
-def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Random) -> Result | None:
+def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Result | None:
     """Trains with one fault; returns None if it came too late."""
     env = {STEP: str(rng.randrange(16))} if 'writes' in kind else {}
     if 'joins' in kind:  # a node takes seconds to start
         env[PAUSE] = '2'
-    training = Training(folder / f'{number}-{time.time_ns()}', config, KINDS[kind], env)
+    training = Training(folder / str(time.time_ns()), config, KINDS[kind], env)
     begin = time.monotonic()
     try:
         training.start(0)
@@ -274,8 +253,7 @@ def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Ra
     if survived and KINDS[kind] != '1:2':
         equal = all(same(state(training.work_dir)[part], state(folder / 'whole')[part])
                     for part in ('state_dict', 'optimizer'))
-    return Result(number, kind, survived, len(trained) - len(set(trained)), training.starts, equal,
-                  round(time.monotonic() - begin, 1))
+    return Result(kind, survived, len(trained) - len(set(trained)), training.starts, equal)
 
 
 def table(results: list[Result]) -> str:
@@ -314,22 +292,13 @@ def main() -> None:
                 sys.exit(f'The training without fault fails: see {folder}/whole.0.log.')
         finally:
             whole.clean()
-    file = folder / 'results.jsonl'
-    results = [Result(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
-    known = {result.number for result in results}
+    results: list[Result] = []
     for number in range(args.count):
-        if number in known:
-            continue
         kind, rng = args.kinds[number % len(args.kinds)], random.Random(f'{args.seed} {number}')
-        result = None
-        while result is None:  # it came too late: another moment
-            result = one_fault(folder, config, number, kind, rng)
+        while not (result := one_fault(folder, config, kind, rng)):  # it came too late: another moment
+            pass
         results.append(result)
-        with file.open('a') as output:
-            print(json.dumps(asdict(result)), file=output)
-        print(f'[{len(results)}/{args.count}] {kind}: {"survived" if result.survived else "ENDED"}, '
-              f'{result.repeated} repeated, {result.starts} starts, equal: {result.equal}, {result.seconds} s',
-              flush=True)
+        print(f'[{number + 1}/{args.count}] {result}', flush=True)
     print(table(results))
     if not all(result.survived and result.equal is not False for result in results):
         sys.exit(1)

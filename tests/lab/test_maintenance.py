@@ -118,9 +118,9 @@ def test_changed_data_ends_in_a_result_or_a_sentence(run_tool: Run, tmp_path: Pa
 def test_a_killed_rank_costs_nothing_but_iterations(run_tool: Run, tmp_path: Path,
                                                     capsys: pytest.CaptureFixture) -> None:
     assert run_tool('lab faults', '--count', 1, '--kinds', 'rank 1 killed', '--work-dir', tmp_path) == ''
-    found, = (json.loads(line) for line in (tmp_path / 'results.jsonl').read_text().splitlines())
-    assert found['survived'] and found['equal'] and found['starts'] == 1  # torchrun has started the ranks again
-    assert '\n| rank 1 killed | 1 | 1 | ' in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert 'survived=True' in printed and 'starts=1, equal=True)' in printed  # torchrun has started the ranks again
+    assert '\n| rank 1 killed | 1 | 1 | ' in printed
 
 
 @pytest.mark.slow
