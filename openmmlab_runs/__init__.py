@@ -1,6 +1,6 @@
 """Runs of any OpenMMLab project: training, testing and predicting that neither loses nor mixes up anything.
 
-It serves detectors of mmdet, segmentors of mmseg and classifiers of mmpretrain, and imports nothing of `cpvt_mm`:
+It serves detectors of mmdet, segmentors of mmseg and classifiers of mmpretrain, and knows no package of models:
 
 - `engine`: reads a config, adds what a run needs to it (`prepare`), trains and tests.
 - `hooks`: whole checkpoints, resuming to the bit, losses that are no numbers, the report.

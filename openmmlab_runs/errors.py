@@ -38,6 +38,11 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split('\n')[0] or type(error).__name__
 
 
+def explain(error: BaseException) -> str:
+    """Returns the type of an error and the first line of its message."""
+    return f'{type(error).__name__}: {first_line(error)}'
+
+
 def missing_file(error: FileNotFoundError) -> str | None:
     """Returns the path in an error's message, made absolute unless it is an address, or None."""
     # Registries and data loader workers add text to the message, but keep the path in it.
@@ -46,13 +51,21 @@ def missing_file(error: FileNotFoundError) -> str | None:
 
 
 def sentence(error: UserError) -> str:
-    """Returns the message of an error without the traceback that data loader workers put before it."""
-    return str(error).rpartition(f'\n{type(error).__module__}.{type(error).__qualname__}: ')[2].strip()
+    """Returns the message of an error in one line, without the traceback that data loader workers put before it."""
+    return printable(str(error).rpartition(f'\n{type(error).__module__}.{type(error).__qualname__}: ')[2].strip())
 
 
-def explain(error: BaseException) -> str:
-    """Returns the type of an error and the first line of its message."""
-    return f'{type(error).__name__}: {first_line(error)}'
+def _tell(error: Exception) -> str | None:
+    """Returns what a user is told of an error, in one line; None for those that need a traceback."""
+    if isinstance(error, UserError):
+        return sentence(error)
+    if isinstance(error, FileNotFoundError) and (path := missing_file(error)):
+        return (f'{path} does not exist: put it there, or correct the path, which for data is in the config or '
+                '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
+    if isinstance(error, OSError) and error.errno and error.filename:
+        return (f'{os.fsdecode(error.filename)} cannot be used ({error.strerror or first_line(error)}): choose another '
+                'path, or correct that one, its permissions or its disk.')
+    return str(error) if isinstance(error, ImportError) else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -83,26 +96,11 @@ def say(*texts: object) -> None:
         print(*map(for_readers, texts), sep='\n', flush=True)
 
 
-def _tell(error: Exception) -> str | None:
-    if isinstance(error, UserError):
-        return printable(sentence(error))  # one line, also with a name of two
-    if isinstance(error, FileNotFoundError):
-        return _what_is_missing(error)
-    if isinstance(error, ImportError):
-        return str(error)
-    if isinstance(error, OSError) and error.errno:  # of the system
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else 'a file or connection'
-        return (f'{name} cannot be used ({error.strerror or first_line(error)}): choose another path, or correct that '
-                'one, its permissions or its disk.')
-    if isinstance(error, UnicodeError):
-        return (f'a name or text has characters that cannot be read or written ({first_line(error)}): rename it, or '
-                'set the environment variable PYTHONUTF8=1 if the codec is ascii.')
-    if isinstance(error, MemoryError):
-        return (f'the memory does not suffice ({first_line(error)}): take smaller images, models or batches, or more '
-                'memory.')
-    if isinstance(error, RecursionError):
-        return f'a file or config has too many levels ({first_line(error)}): put dicts and lists less deep.'
-    return None
+def show(text: str) -> None:
+    """Logs text that the console of a run prints, too. Other notes are in the log file only."""
+    from mmengine.logging import MMLogger  # only a run needs it
+    lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
+    MMLogger.get_current_instance().info(for_readers(lines), extra={SHOWN: True})
 
 
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
@@ -128,22 +126,3 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
 
 def _print_for_readers(*error: Any) -> None:
     print(for_readers(''.join(traceback.format_exception(*error))), end='', file=sys.stderr)
-
-
-def _what_is_missing(error: FileNotFoundError) -> str:
-    """Returns a sentence about a missing file."""
-    path = missing_file(error)
-    if not path:
-        return first_line(error)
-    folder = os.path.dirname(path)
-    if '://' not in path and not os.path.isdir(folder):
-        return f'{path} cannot be used, because its folder {folder} does not exist: create it, or correct the path.'
-    return (f'{path} does not exist: put the file there, or correct the path, which for data is in the config or '
-            '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
-
-
-def show(text: str) -> None:
-    """Logs text that the console of a run prints, too. Other notes are in the log file only."""
-    from mmengine.logging import MMLogger  # only a run needs it
-    lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
-    MMLogger.get_current_instance().info(for_readers(lines), extra={SHOWN: True})

@@ -1,7 +1,6 @@
 """Leaves passwords, keys, tokens and signatures out of logs, copies of configs, checkpoints and tracebacks: the values
 of keys with such names, and then these values wherever text has them.
 """
-import ast
 import json
 import logging
 import re
@@ -10,7 +9,6 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from .config_text import assignments
 from .texts import printable
 
 # Words of a name that say that the value is a secret.
@@ -25,21 +23,17 @@ ORDINARY = re.compile(
     r'target|train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
     r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
     r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
-# Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
-WORDS = re.compile('(key|token|pass|secret|signature|cookie|auth)s?')
 # Parameters that sign an address; its others stay.
 SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|google_?access_?id|expires|policy')
 # In archives, what stands before an `@` is a name of a file.
 USER = re.compile(r'(?<=https://)[^/?#\s\'"]+@|(?<=http://)[^/?#\s\'"]+@|'
                   r'(?<!\bzip://)(?<!\btar://)(?<=://)[^/?#\s\'"@:]*:[^/?#\s\'"]*@')
 QUERY = re.compile(r'([?#])([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
-CONNECTION = re.compile(r'\b(AccountKey|SharedAccessKey|SharedAccessSignature)=[^;\s\'"]+', re.IGNORECASE)
 PARAMETER = re.compile(r'''[?#&;]([^=?#&;\s]+)=([^#&;\s'"]+)''')
-# In texts of configs: `password=...` of a connection, and `Authorization: ...` of a header.
-PAIR = re.compile(r'''(?<![\w-])(?:([\w-]+)(["']?=["']?)([^\s"';,&]+)|([\w-]+)(["']?:\s+["']?)([^"'\n]+))''')
 # mmengine logs the variables that a config reads.
 VARIABLE = re.compile(r'(env variable `\w+` with value of ).*(?= to replace item)', re.DOTALL)
-SOURCES = ('cfg', 'config')  # keys of `meta` in a checkpoint that are texts of configs
+REDACTED = 'config_without_secrets'  # a key of `meta` of a checkpoint: the texts of its configs have none
+SOURCES = ('cfg', 'config')  # keys of `meta` that are texts of configs
 HIDDEN = '***'
 CONTAINERS = list | tuple | set | frozenset | dict
 known: set[str] = set()  # the secrets that this process has found, in their written forms
@@ -56,17 +50,11 @@ def _words(name: str) -> str:
     return '_'.join(re.findall('[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)).lower()
 
 
-def _names(text: object, surely: bool) -> bool:
-    """Returns whether a text is the name of a secret beside it; `surely` if it cannot be a word of `WORDS`."""
-    return is_secret(text) and re.fullmatch(r'[\w-]+', str(text)) is not None and (
-        surely or not WORDS.fullmatch(str(text)))
-
-
 def redact_text(text: str) -> str:
     """Returns text without the secrets that are known, whose addresses have no password, no signature and no token."""
     if '://' in text:
         text = QUERY.sub(_unsigned, USER.sub('', text))
-    text = VARIABLE.sub(rf'\1{HIDDEN}', CONNECTION.sub(rf'\1={HIDDEN}', text))
+    text = VARIABLE.sub(rf'\1{HIDDEN}', text)
     return _pattern(frozenset(known)).sub(HIDDEN, text) if known else text
 
 
@@ -87,7 +75,8 @@ def _pattern(forms: frozenset[str]) -> re.Pattern[str]:
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
     """Returns a copy without secrets, and the dotted keys where it differs. What is found is known from then on.
 
-    Values of secret names are None, also that of a pair such as a header. Other texts are those of `redact_text`.
+    Values of secret names are None, also that of a pair such as ('Authorization', ...). Other texts are those of
+    `redact_text`.
     """
     found: list[tuple[object, str]] = []
     others: list[str] = []
@@ -101,26 +90,16 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
           ) -> tuple[Any, list[str]]:
     """Copies for `redact`, and adds secrets, each after its name, and other texts to the lists."""
     if isinstance(value, str):
-        def hide(pair: re.Match[str]) -> str:
-            name, sign, secret = filter(None, pair.groups())
-            if secret == HIDDEN or not _names(name, False):
-                return pair[0]
-            found.append((name, secret))
-            return f'{name}{sign}{HIDDEN}'
         if '://' in value:
             found += [(name, unquote(one)) for name, one in PARAMETER.findall(value) if is_secret(unquote(name))]
             found += [(place, unquote(user[:-1].partition(':')[2])) for user in USER.findall(value)]
-        others.append(text := redact_text(PAIR.sub(hide, redact_text(value))))
+        others.append(text := redact_text(value))
         return text, [place] * (text != value)
-    is_dict = isinstance(value, dict)
-    if type(value) not in (list, tuple, set, frozenset) and not is_dict:
+    if type(value) not in (list, tuple, set, frozenset) and not isinstance(value, dict):
         return value, []
-    pairs = [*value.items()] if is_dict else [*enumerate(value)]
-    named: object = object()  # the key or index of a value whose name is beside it
-    if is_dict and _names(value.get('name', value.get('key')), True):  # such as dict(name='Authorization', value=...)
-        named = 'value'
-    elif not is_dict and len(pairs) == 2 and _names(pairs[0][1], in_list):  # such as ('Authorization', ...)
-        named = 1
+    pairs = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]
+    # In a list, such as one of headers, the second of ('Authorization', ...) is a secret.
+    is_pair = in_list and len(pairs) == 2 and is_secret(pairs[0][1]) and re.fullmatch(r'[\w-]+', pairs[0][1])
     kept: dict[Any, Any] = {}
     left_out: list[str] = []
     for key, item in pairs:
@@ -128,14 +107,14 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
         others.append(str(key))
         new = redact_text(key) if isinstance(key, str) else key
         # Keys of `custom_keys` are names of parameters.
-        if isinstance(item, str | bytes | CONTAINERS) and item and (key == named or is_secret(key)) and (
+        if isinstance(item, str | bytes | CONTAINERS) and item and ((is_pair and key == 1) or is_secret(key)) and (
                 not place.endswith('custom_keys')):
             found += _texts(key, item)
             kept[new], names = None, [inner]
         else:
-            kept[new], names = _copy(item, inner, found, others, not is_dict)
+            kept[new], names = _copy(item, inner, found, others, not isinstance(value, dict))
         left_out += names
-    return kept if is_dict else type(value)(kept.values()), left_out
+    return kept if isinstance(value, dict) else type(value)(kept.values()), left_out
 
 
 def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:
@@ -182,40 +161,9 @@ def _record(make: Callable[..., logging.LogRecord], *args: Any, **kwargs: Any) -
 
 
 def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns `meta` of a checkpoint without secrets, also in its configs, and names of what is left out."""
-    values, unread = dict(meta), []
-    texts = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
-    for key, text in texts.items():
-        try:
-            values[key] = _read(text)
-        except (SyntaxError, ValueError, AttributeError, RecursionError, MemoryError):
-            del values[key]
-            unread.append(f'meta.{key} (its secrets are not known, because it is not the dump of a config)')
-    kept, left_out = redact(values, 'meta')
-    kept.update({key: text if kept[key] == values[key] and '{{' not in text else assignments(kept[key])
-                 for key, text in texts.items() if key in kept})
-    return kept, unread + left_out
-
-
-def _read(source: str) -> dict[str, Any]:
-    """Returns the values in the dump of a config, or raises an error for other source; runs nothing."""
-    found = {}
-    for line in ast.parse(source).body:
-        (target,), value = line.targets, line.value  # type: ignore[attr-defined]
-        name = ast.literal_eval(target.slice) if isinstance(target, ast.Subscript) else target.id
-        found[name] = _value(value)
-    return found
-
-
-def _value(node: ast.expr) -> Any:
-    match node:
-        case ast.Call(func=ast.Name('dict'), args=[]):
-            return {keyword.arg: _value(keyword.value) for keyword in node.keywords}
-        case ast.Dict():
-            return {ast.literal_eval(key or ''): _value(one) for key, one in zip(node.keys, node.values, strict=True)}
-        case ast.List():
-            return [*map(_value, node.elts)]
-        case ast.Tuple():
-            return (*map(_value, node.elts),)
-    number = re.fullmatch(r"(float\(')?(-?(inf|nan))('\))?", ast.unparse(node))
-    return float(number[2]) if number else ast.literal_eval(node)
+    """Returns `meta` of a checkpoint without secrets, and names of what is left out: also the texts of its configs, if
+    another program has written them.
+    """
+    unread = [] if meta.get(REDACTED) else [key for key in SOURCES if isinstance(meta.get(key), str)]
+    kept, left_out = redact({key: value for key, value in meta.items() if key not in unread}, 'meta')
+    return kept, [f'meta.{key} (of another program, so that its secrets are not known)' for key in unread] + left_out

@@ -7,7 +7,7 @@ from mmengine import registry
 from mmengine.registry import DefaultScope, Registry
 
 SCOPE = 'openmmlab_runs'
-MODELS = Registry('model', parent=registry.MODELS, scope=SCOPE, locations=['openmmlab_runs.engine.box_views'])
+MODELS = Registry('model', parent=registry.MODELS, scope=SCOPE, locations=['openmmlab_runs.evaluation.metrics'])
 HOOKS = Registry('hook', parent=registry.HOOKS, scope=SCOPE, locations=['openmmlab_runs.hooks'])
 LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmmlab_runs.engine.loops'])
 DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,

@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.optim import CosineAnnealingLR, OptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.engine.checks import check_layer_decay
 from tests.conftest import NARROW, NARROW_PLAIN, ROOT, build_model, groups_by_name, refusal
 
 RATE = 0.75
@@ -98,20 +96,3 @@ def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
 def test_what_is_wrong_is_named(build: type, optimizer: dict[str, Any], paramwise: dict[str, Any], words: str) -> None:
     model = CPVT(NARROW_PLAIN) if build is CPVT else build(2, 2)
     assert words in refusal(wrapper, model, optimizer=dict(type='AdamW', **optimizer), **paramwise)
-
-
-@pytest.mark.parametrize('constructor, is_refused', [
-    ('LearningRateDecayOptimizerConstructor', True), ('mmseg.LayerDecayOptimizerConstructor', True),
-    ('cpvt_mm.LayerDecayOptimWrapperConstructor', False), (None, False)])
-def test_layer_decay_of_another_library_is_refused_with_the_name_of_ours(constructor: str | None, is_refused: bool
-                                                                         ) -> None:
-    cfg = Config(dict(optim_wrapper=dict(constructor=constructor)))
-    check_layer_decay(nn.ModuleDict(dict(backbone=nn.Identity())), cfg)
-    model = nn.ModuleDict(dict(backbone=PyramidCPVT(arch='nano')))
-    if is_refused:
-        assert refusal(check_layer_decay, model, cfg) == (
-            f'optim_wrapper.constructor is {constructor.rpartition(".")[2]}, which knows no layers of PyramidCPVT: set '
-            "optim_wrapper.constructor='cpvt_mm.LayerDecayOptimWrapperConstructor' and "
-            'optim_wrapper.paramwise_cfg=dict(layer_decay_rate=0.7), or another rate.')
-    else:
-        check_layer_decay(model, cfg)

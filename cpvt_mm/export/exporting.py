@@ -20,7 +20,7 @@ from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.embeddings import PatchEmbed, average_pool
 from cpvt_mm.tokens.grid import to_nchw, to_nhwc
-from openmmlab_runs.checkpoints.comparing import load_weights
+from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file

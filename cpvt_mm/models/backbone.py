@@ -26,7 +26,7 @@ from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates,
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
-from .load import check_weights, translate, translated
+from .load import translate
 
 
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
@@ -166,14 +166,6 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         number = self.num_blocks + 2
         inside = param_name.startswith(prefix)
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
-
-    def translated(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns weights with the names of this backbone, if they have those of another library; else unchanged."""
-        return translated(self, weights)
-
-    def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
-        """Raises a UserError unless weights fit, see `load.check_weights`; `what` begins its message."""
-        check_weights(self, weights, what)
 
     def fuse(self) -> 'Backbone':
         """Folds the residual of each `PEG` into its kernel for inference, in place; returns the backbone.

@@ -6,7 +6,7 @@ from mmengine.config import Config
 
 from cpvt_mm.weights.released import RELEASED, ROPE_TOP1, SCHEME
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
-from openmmlab_runs.checkpoints.comparing import load_weights
+from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
 

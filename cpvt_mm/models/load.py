@@ -13,7 +13,7 @@ from cpvt_mm.weights.plain_formats import REGISTERS, PlainFormat
 from cpvt_mm.weights.released import find_released
 from cpvt_mm.weights.renaming import POSITION_TABLE
 from cpvt_mm.zoo.families import name_of
-from openmmlab_runs.checkpoints.comparing import compare, refuse
+from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
@@ -103,37 +103,24 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
               'have: use it, also beside others, unless all blocks are trained further.')
 
 
-def translated(backbone: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns weights with the names of a backbone, if they have those of another library; else unchanged."""
-    if weights.keys() >= backbone.state_dict().keys():
-        return weights
-    try:
-        fmt = detect_format(weights, 'of the backbone', '').format
-        own = detect_format(backbone.state_dict(), 'of the backbone', '').format
-        return weights if fmt is own or fmt.backbone != own.backbone else fmt.to_ours(weights)
-    except UserError:  # whoever loads them says what does not fit
-        return weights
-
-
 def translate(backbone: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    """Renames a backbone's weights in the state dict of a model in place, before the model loads it."""
-    theirs = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
-    ours = translated(backbone, theirs)
-    if ours is not theirs:
-        for name in theirs:
-            del state_dict[prefix + name]
-        state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
-
-
-def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:
-    """Raises a UserError, which begins with `what`, unless weights have all tensors of a backbone.
-
-    Position encodings may have other sizes, which their `fit_weights` changes.
+    """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
+    hook of torch, before the model loads them.
     """
-    wanted = backbone.state_dict()
-    fitting = {name: weights[name] for name in wanted if name in weights}
-    fit_encodings(backbone, fitting)
-    check_filled(fitting, wanted, [name for name in wanted if name not in fitting], what, backbone)
+    theirs = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    if theirs.keys() >= backbone.state_dict().keys():
+        return
+    try:
+        fmt = detect_format(theirs, 'of the backbone', '').format
+        own = detect_format(backbone.state_dict(), 'of the backbone', '').format
+        if fmt is own or fmt.backbone != own.backbone:
+            return
+        ours = fmt.to_ours(theirs)
+    except UserError:  # whoever loads them says what does not fit
+        return
+    for name in theirs:
+        del state_dict[prefix + name]
+    state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
 
 
 def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,

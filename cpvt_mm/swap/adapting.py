@@ -7,10 +7,11 @@ from torch import nn
 
 from cpvt_mm.models import CPVT
 from openmmlab_runs.config_walk import walk
-from openmmlab_runs.engine.checks import LAYER_DECAY
 
 from .probing import CannotSwap
 
+# Optimizer constructors of mmdet and mmseg that know the names of parameters of a few backbones only.
+LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 # Entries of a model that do not read feature maps.
 NO_HEADS = ('backbone', 'neck', 'data_preprocessor', 'train_cfg', 'test_cfg', 'init_cfg')
 # Heads of mmseg: without an in_index they take the last map.

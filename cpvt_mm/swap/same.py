@@ -11,7 +11,7 @@ from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.create import PVT, PVTV2
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.zoo.family import STRIDES, PyramidArch
-from openmmlab_runs.checkpoints.comparing import compare, refuse
+from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.errors import UserError, first_line
 
 from .probing import CannotSwap, build_part

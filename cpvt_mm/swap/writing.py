@@ -8,12 +8,12 @@ from typing import Any
 
 from mmengine.config import Config
 
-from openmmlab_runs.checkpoints.comparing import check_load_from
+from openmmlab_runs.checkpoints.fitting import check_load_from
 from openmmlab_runs.checkpoints.loading import build_model
+from openmmlab_runs.checkpoints.reading import open_checkpoint
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
-from openmmlab_runs.engine.checks import check_config
-from openmmlab_runs.engine.config import LIBRARIES
+from openmmlab_runs.engine.config import LIBRARIES, check_config
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
@@ -109,7 +109,7 @@ def check_model_of(cfg: Config, load_from: str | None = None) -> None:
     except (OSError, ImportError):
         return
     if load_from:
-        check_load_from(model, load_from)
+        check_load_from(model, open_checkpoint(load_from))
 
 
 def check_new(out: Path) -> None:

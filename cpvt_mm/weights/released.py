@@ -2,7 +2,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from openmmlab_runs.checkpoints.fetching import SOURCES, Source
+from cpvt_mm.registry import FUNCTIONS
+from openmmlab_runs.checkpoints.fetching import Source
 from openmmlab_runs.errors import UserError, did_you_mean
 
 SCHEME = 'cpvt_mm://'
@@ -164,9 +165,8 @@ def find_released(checkpoint: str | Path) -> Released | None:
     return RELEASED[name]
 
 
-def _source(address: str) -> Source | None:
+@FUNCTIONS.register_module()
+def source_of_weights(address: str) -> Source | None:
+    """Tells `openmmlab_runs` where weights lie, and under which terms."""
     released = find_released(address)
     return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)
-
-
-SOURCES.append(_source)

@@ -25,8 +25,8 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT, load_pretrained
 from cpvt_mm.weights.convert import convert_checkpoint, publish_model
 from lab.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
-from openmmlab_runs.checkpoints.comparing import check_fits, load_weights
-from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
+from openmmlab_runs.checkpoints.reading import open_checkpoint, read_checkpoint
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import to_bytes
 
@@ -141,7 +141,8 @@ def use(path: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ways: tuple[Callable[[], object], ...] = (
-            lambda: read_checkpoint(path), lambda: check_fits(model, path), lambda: load_weights(model, path),
+            lambda: read_checkpoint(path), lambda: check_fits(model, open_checkpoint(path)),
+            lambda: load_weights(model, path),
             lambda: load_pretrained(model, path), lambda: convert_checkpoint(path, folder / 'a.pth', 'twins'),
             lambda: convert_checkpoint(path, folder / 'b.safetensors'),
             lambda: convert_checkpoint(path, folder / 'c.pth', half=True),

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from mmengine.logging import print_log
 
 from openmmlab_runs.errors import UserError, explain, show
 from openmmlab_runs.files import remove_leftovers, whole_file
+from openmmlab_runs.registry import FUNCTIONS
 from openmmlab_runs.waiting import within
 
 from .restricted import is_safetensors, parse
@@ -41,23 +42,33 @@ class OnHub(NamedTuple):
     revision: str  # a commit, branch or tag
 
 
-# Packages append a function that returns the source of an address of theirs, or of one of its files; None for others.
-SOURCES: list[Callable[[str], Source | None]] = []
+def source_of(address: str) -> Source | None:
+    """Returns where the weights of an address such as `package://name` lie; None if no package says so.
+
+    A package with a registry of mmengine's FUNCTIONS registers `source_of_weights(address)` there.
+    """
+    scope, sign, _ = address.partition('://')
+    if not sign or not scope.isidentifier() or scope in ('http', 'https', 'hf'):
+        return None
+    try:
+        find = FUNCTIONS.get(f'{scope}.source_of_weights')
+    except RuntimeError:  # of mmengine, for a name that is no package
+        return None
+    return find(address) if find else None
 
 
 @contextmanager
 def fetched(path: str | Path) -> Iterator[str | Path]:
-    """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]`, or address that SOURCES knows.
+    """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]`, or address that `source_of` knows.
 
     Files from http(s) stay in torch's cache, those of the hub in that of huggingface_hub, which also finds the token.
     A failed download and a wrong checksum are UserErrors. A local path is not checked.
     """
     address = str(path)
-    source = next((source for find in SOURCES if (source := find(address))), None)
-    if source and address not in source.addresses:
+    if source := source_of(address):
         yield _cached(address, source.addresses, source.terms)
     elif address.startswith(('http://', 'https://', 'hf://')):
-        yield _cached(address, [address], source and source.terms)
+        yield _cached(address, [address])
     elif '://' not in address:
         yield path
     else:
@@ -117,7 +128,7 @@ def size_of(address: str) -> int | None:
         return None
 
 
-def _cached(address: str, places: Sequence[str], terms: str | None) -> Path:
+def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Path:
     """Returns the file of the first place that is in its cache or can be downloaded."""
     file, failures = next((file for place in places if (file := in_cache(place))), None), list[str]()
     if not file and terms:

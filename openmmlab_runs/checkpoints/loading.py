@@ -14,10 +14,8 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.registry import in_scope
 
-from .comparing import ChecksWeights
-
 # What to do about channels that do not fit.
-OF_BANDS = ('set in_channels=3, or, to use all channels, do as configs of cpvt_mm new-config: load images with '
+OF_BANDS = ('set in_channels=3, or, to use all channels, load images with '
             'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
             'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
 
@@ -51,16 +49,20 @@ def build_model(cfg: Config) -> nn.Module:
 
 
 def check_model(model: nn.Module) -> None:
-    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model."""
+    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model.
+
+    This is of backbones that tell the channels of their images and maps, `in_channels` and a tuple `out_channels`.
+    """
     for part in model.modules():
         backbone = getattr(part, 'backbone', None)
-        if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
+        channels, maps = getattr(backbone, 'in_channels', None), getattr(backbone, 'out_channels', None)
+        if isinstance(channels, int) and isinstance(maps, tuple):
             mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
             # torch would silently broadcast a grey image.
-            if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
+            if isinstance(mean, Tensor) and len(mean) not in (1, channels):
                 raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                                f'{backbone.in_channels}: {OF_BANDS}.')
-            _check_readers(part, [*backbone.out_channels])
+                                f'{channels}: {OF_BANDS}.')
+            _check_readers(part, [*maps])
 
 
 def _check_readers(part: nn.Module, given: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Reads checkpoints: only tensors and plain data, never code."""
+"""Opens checkpoints: a file is read once, only its tensors and plain data, never code."""
 import logging
 import math
 import os
@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -29,6 +30,70 @@ PACKED = tuple(dtype for name in dir(torch) if isinstance(dtype := getattr(torch
 NOT_FINITE = ('nan', 'inf', '-inf')
 
 
+class Weights(NamedTuple):
+    tensors: dict[str, Tensor]  # the weights by name
+    key: str  # their key in the checkpoint; '' if it is the state dict itself
+    ema_key: str  # the key of other weights, usually a moving average, that were not used; '' for none
+    meta: dict[str, Any]  # mmengine's entry `meta`, as `{'meta': ...}`; empty if there is none
+    left_out: tuple[str, ...]  # all other keys of the checkpoint, such as the optimizer's
+
+
+@dataclass
+class Checkpoint:
+    """What `open_checkpoint` has read of a file, to be handed on.
+
+    Attributes:
+        path: The path or address that a user named.
+        content: Tensors, numbers, strings and their containers.
+        file: A file that torch reads with `weights_only`, and that has no more than `content`; None if there is none.
+    """
+    path: str
+    content: dict[str, Any]
+    file: Path | None = None
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self.content.get('meta') or {}
+
+    @property
+    def state_dict(self) -> dict[str, Any]:
+        """The weights that mmengine loads: those at the key 'state_dict', or at the top level."""
+        weights = self.content.get('state_dict', self.content)
+        if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+            has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
+            raise UserError(f'checkpoint {self.path} has {has} for its state dict, but must have a dict of tensors by '
+                            'name: use a checkpoint of the model of the config.')
+        return bare(weights)
+
+    def weights(self, own: Mapping[str, Tensor] = {}) -> Weights:
+        """Finds the weights: under the first existing key of KEYS and EMA_KEYS, or at the top level.
+
+        Raises:
+            UserError: If there are none, or they are not plain and finite; see `check_tensors`.
+        """
+        held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)]
+        key = held[0] if held else ''
+        values = self.content[key] if key else self.content
+        tensors = bare({name: value for name, value in values.items() if isinstance(name, str)
+                        and isinstance(value, Tensor)})
+        if not tensors:
+            where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
+            has = ', '.join(map(str, list(values)[:3])) or 'nothing'
+            raise UserError(f'checkpoint {self.path} holds no tensors {where}: it has {has}.')
+        self.check_weights(own)
+        ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
+        meta = {'meta': self.content['meta']} if key and 'meta' in self.content else {}
+        left_out = [name for name, value in self.content.items()
+                    if (name not in (key, *meta) if key else not isinstance(value, Tensor))]
+        return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
+
+    def check_weights(self, own: Mapping[str, Tensor] = {}) -> None:
+        """Checks the weights under all keys, also moving averages; see `check_tensors`."""
+        held = [self.content[key] for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)]
+        for weights in held or [self.content]:
+            check_tensors(bare({str(name): value for name, value in weights.items()}), self.path, own)
+
+
 def check_device(name: str, device: str) -> None:
     """Raises a UserError, which begins with the name of the argument, if torch cannot use a device."""
     try:
@@ -37,25 +102,30 @@ def check_device(name: str, device: str) -> None:
         raise UserError(f'{name} {device!r} cannot be used ({first_line(error)}): choose another.') from error
 
 
-def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
+def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
     """Reads a checkpoint from a path or address (see `fetched`): only tensors, numbers, strings and their containers.
 
     A file name that ends in .safetensors means safetensors, any other a file of torch.save. Other objects, such as the
     log of plain mmengine, are left out with a warning. A file that does not exist is a MissingFile, one that is damaged
     or has code a UserError.
     """
-    check_device('map_location', map_location)
     with fetched(path) as local:
-        return _read(path, Path(local), map_location)[0]
+        file = Path(local)
+        is_safe = is_safetensors(path) or is_safetensors(file)
+        content, left_out = _parse(path, file, is_safe, map_location)
+        stays = '://' not in str(path) or file.is_relative_to(torch.hub.get_dir())
+    if left_out:
+        print_log(f'checkpoint {path} has objects other than tensors and plain data under {", ".join(left_out[:3])}'
+                  f'{", ..." if left_out[3:] else ""}; they are left out.', 'current', logging.WARNING)
+    return Checkpoint(str(path), content, None if is_safe or left_out or not stays else file)
 
 
-def _read(path: str | Path, local: Path, map_location: str) -> tuple[dict[str, Any], list[str]]:
-    """Reads the local file of a checkpoint; returns it, and the keys under which something was left out."""
+def _parse(path: str | Path, file: Path, is_safe: bool, map_location: str) -> tuple[dict[str, Any], list[str]]:
     what, remedy = f'checkpoint {path}', ''
-    if local != Path(path):  # a user may have put the cached file there, so the message names it
-        what, remedy = f'{what} ({os.path.realpath(local)})', '; remove this file to fetch it again'
+    if file != Path(path):  # a user may have put the cached file there, so the message names it
+        what, remedy = f'{what} ({os.path.realpath(file)})', '; remove this file to fetch it again'
     try:
-        checkpoint, left_out = parse(local, is_safetensors(path) or is_safetensors(local), map_location)
+        content, left_out = parse(file, is_safe, map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -67,77 +137,34 @@ def _read(path: str | Path, local: Path, map_location: str) -> tuple[dict[str, A
     except Exception as error:  # damaged files raise errors of many types
         raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
                         ) from error
-    if not isinstance(checkpoint, dict):
-        raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
-    if left_out:
-        print_log(f'{what} has objects other than tensors and plain data under {", ".join(left_out[:3])}'
-                  f'{", ..." if left_out[3:] else ""}; they are left out.', 'current', logging.WARNING)
-    return checkpoint, left_out
+    if not isinstance(content, dict):
+        raise UserError(f'{what} holds a {type(content).__name__}, but must hold a dict of tensors.')
+    return content, left_out
+
+
+def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
+    """Returns the content of a checkpoint; see `open_checkpoint`."""
+    return open_checkpoint(path, map_location).content
+
+
+def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
+    return open_checkpoint(path, map_location).weights()
 
 
 @contextmanager
-def readable(path: str | Path) -> Iterator[str]:
-    """Yields a local file of a checkpoint (see `read_checkpoint`) that mmengine reads with `weights_only`.
-
-    It is the file itself, or a temporary copy of what `read_checkpoint` reads, if that is a safetensors file or has
-    other objects. If mmengine does not find the file any more, the error is a MissingFile.
-    """
-    with fetched(path) as local, TemporaryDirectory() as folder:
-        file = Path(local)
-        if is_safetensors(path) or is_safetensors(local) or _read(path, file, 'meta')[1]:  # reads no tensors
-            content, _ = _read(path, file, 'cpu')
-            file = Path(folder, file.stem).with_suffix('.pth')
-            torch.save(content, file)
-        try:
-            yield str(file)
-        except FileNotFoundError as error:
-            if str(file) not in str(error) or file.exists():
-                raise
-            raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
-                              'again.') from error
-
-
-class Weights(NamedTuple):
-    tensors: dict[str, Tensor]  # the weights by name
-    key: str  # their key in the checkpoint; '' if it is the state dict itself
-    ema_key: str  # the key of other weights, usually a moving average, that were not used; '' for none
-    meta: dict[str, Any]  # mmengine's entry `meta`, as `{'meta': ...}`; empty if there is none
-    left_out: tuple[str, ...]  # all other keys of the checkpoint, such as the optimizer's
-
-
-def unwrap(checkpoint: dict[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> Weights:
-    """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level."""
-    held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
-    key = held[0] if held else ''
-    values = checkpoint[key] if key else checkpoint
-    tensors = bare({name: value for name, value in values.items() if isinstance(name, str)
-                     and isinstance(value, Tensor)})
-    if not tensors:
-        where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
-        has = ', '.join(map(str, list(values)[:3])) or 'nothing'
-        raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
-    check_weights(checkpoint, path, own)
-    ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
-    meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
-    left_out = [name for name, value in checkpoint.items()
-                if (name not in (key, *meta) if key else not isinstance(value, Tensor))]
-    return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
-
-
-def read_weights(path: str | Path, map_location: str = 'cpu', own: Mapping[str, Tensor] = {}) -> Weights:
-    return unwrap(read_checkpoint(path, map_location), path, own)
+def readable(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yields a file of a checkpoint that mmengine reads with `weights_only`: its own, or else a temporary copy."""
+    with TemporaryDirectory() as folder:
+        file = checkpoint.file
+        if not file:
+            file = Path(folder, 'checkpoint.pth')
+            torch.save(checkpoint.content, file)
+        yield str(file)
 
 
 def bare(weights: dict[str, Any]) -> dict[str, Any]:
     """Removes the prefix 'module.' that DistributedDataParallel adds to the names."""
     return {name.removeprefix('module.'): value for name, value in weights.items()}
-
-
-def check_weights(checkpoint: dict[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> None:
-    """Checks the weights under all keys of a checkpoint, also moving averages; see `check_tensors`."""
-    held = [checkpoint[key] for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
-    for weights in held or [checkpoint]:
-        check_tensors(bare({str(name): value for name, value in weights.items()}), path, own)
 
 
 def check_tensors(tensors: Mapping[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> None:

@@ -1,25 +1,30 @@
-"""Reads configs of mmdet, mmseg and mmpretrain, and refuses keys that nothing uses."""
+"""The config of a run of mmdet, mmseg or mmpretrain: it has no keys that nothing uses, and its copies have no secrets.
+"""
 import difflib
 import inspect
+import json
+import math
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from mmengine.config import Config
 from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
+from openmmlab_runs.checkpoints.loading import bands_loader
+from openmmlab_runs.config_text import assignments, without_templates
 from openmmlab_runs.config_walk import walk
+from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
+from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.pure_python import owners_of, to_text_style
 from openmmlab_runs.redaction import redact
 from openmmlab_runs.registry import in_scope
-
-from .checks import check_config
-from .run_config import of_run
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # The environment variable that a launcher sets for each of its processes.
@@ -29,6 +34,10 @@ LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD
 READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
         'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
         'tta_model', 'tta_pipeline'} - {'self', 'cfg'}
+# Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
+OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
+                lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
+                optimizer_config='optim_wrapper')
 # Similarity of options that may be misspelt, such as `lrr` for `lr`, or `modle` for `model`.
 NEAR = 0.75
 
@@ -90,6 +99,19 @@ def _reasons(error: BaseException) -> str:
     return '; '.join(dict.fromkeys(lines))
 
 
+def check_config(cfg: Config) -> None:
+    """Raises a UserError for what mmengine would ignore: old keys, and an order of channels that bands do not have."""
+    # Some of mmpretrain's own configs still have old keys beside the new ones.
+    is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
+    for key, new in OLD_KEYS.items():
+        if key in cfg and not is_mixed:
+            raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
+                            f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+    preprocessor = (cfg.get('model') or {}).get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    if preprocessor.get('bgr_to_rgb') and any(bands_loader(cfg.get(f'{split}_dataloader')) for split in SPLITS):
+        raise UserError('data_preprocessor.bgr_to_rgb is True, but LoadBandsFromFile loads no BGR: set it False.')
+
+
 def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     """Raises a UserError for options that nothing reads, and keys at the top level that are misspelt.
 
@@ -129,3 +151,51 @@ def _nearest(name: str, keys: list[str]) -> str:
     last = {key.rpartition('.')[2] for key in keys}
     near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
     return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')
+
+
+class RunConfig(Config):
+    """mmengine's config, but its texts and its dict have no secrets, and no templates that a reader would replace."""
+
+    def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
+        return redact(super().to_dict(keep_imported))[0]
+
+    def __repr__(self) -> str:
+        return f'Config (path: {self.filename}): {self.to_dict()}'
+
+    @property
+    def pretty_text(self) -> str:
+        return assignments(self.to_dict())
+
+    def dump(self, file: str | Path | None = None) -> str | None:
+        """Writes Python, JSON or YAML, by the suffix of the file; without a file, returns it for the config's own."""
+        suffix = Path(file or self.filename or '.py').suffix
+        if suffix == '.json':
+            text = without_templates(json.dumps(self.to_dict(), default=str), r'\u007b')
+        elif suffix in ('.yaml', '.yml'):
+            text = without_templates(yaml.dump(self.to_dict(), Dumper=_Dumper, width=math.inf, sort_keys=False))
+        else:
+            text = self.pretty_text
+        if file is None:
+            return text
+        write_text(Path(file), text)
+        return None
+
+
+class _Dumper(yaml.Dumper):
+    """Writes YAML with quotes around what looks like a template, so that it can have escapes."""
+
+
+_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
+    'tag:yaml.org,2002:str', text, '"' if '{{' in text else None))
+
+
+def of_run(cfg: Config) -> Config:
+    run = RunConfig.__new__(RunConfig)
+    run.__setstate__(cfg.__getstate__())
+    redact(run.env_variables)  # finds secrets also if their keys in the config are no names of any
+    secrets_of(run)
+    return run
+
+
+def secrets_of(cfg: Config) -> list[str]:
+    return redact(Config.to_dict(cfg))[1]

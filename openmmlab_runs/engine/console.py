@@ -13,8 +13,6 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
@@ -86,46 +84,33 @@ class Output:
 
 
 class ProgressHook(Hook):
-    """Prints loss, learning rate and time left: in a changing line of a terminal, or at the interval of `LoggerHook`.
+    """Prints loss, learning rates and time left of a training, at the interval of `LoggerHook`; about ten lines of a
+    validation or test.
     """
 
     priority = 'LOWEST'
 
     def __init__(self, handler: ReaderHandler) -> None:
-        self.handler = handler
-        self.screen = Console(file=sys.stdout, soft_wrap=True)
-        self.line = Progress('{task.description}', BarColumn(), MofNCompleteColumn(), '{task.fields[state]}',
-                             console=self.screen, transient=True,
-                             auto_refresh=False)  # a thread could hold a lock while workers are forked
-        self.task = self.line.add_task('', state='', visible=False)
-        self.begun = False
+        self.handler, self.begun = handler, False
 
     def before_run(self, runner: Runner) -> None:
         self.handler.attach(runner.logger)  # of a runner of another class
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        is_due = not self.begun or done % interval == 0 or done == total
-        self._advance('training', done, total, describe_run(runner), is_due)
+        self._tell(runner.iter + 1, runner.max_iters, describe_run(runner), 1 if not self.begun else interval)
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self._advance('validation', batch_idx + 1, len(runner.val_dataloader))
+        total = len(runner.val_dataloader)
+        self._tell(batch_idx + 1, total, 'validation', max(total // 10, 10))
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self._advance('test', batch_idx + 1, len(runner.test_dataloader))
+        total = len(runner.test_dataloader)
+        self._tell(batch_idx + 1, total, 'test', max(total // 10, 10))
 
-    def _advance(self, what: str, done: int, total: int, state: str = '', is_due: bool = False) -> None:
-        if self.handler.level > logging.INFO:
-            return
-        if self.screen.is_interactive:
-            self.line.start()
-            self.line.update(self.task, description=what, total=total, completed=done, state=state,
-                             visible=done < total, refresh=True)
-            if done == total:
-                self.line.stop()  # metrics may print
-        elif is_due:
+    def _tell(self, done: int, total: int, state: str, interval: int) -> None:
+        if self.handler.level <= logging.INFO and (done % interval == 0 or done == total):
             say(f'{done:{len(str(total))}}/{total}  {state}')
 
 
@@ -162,20 +147,16 @@ class ReadableRunner(Runner):
 @contextmanager
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
     """Yields hooks for the runner, and prints only what is for readers in the `with` block, unless `verbose`."""
-    if verbose:
-        with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
+    with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)), warnings.catch_warnings():
+        if verbose:
             yield []
-        return
-    handler = ReaderHandler()
-    handler.attach(MMLogger.get_current_instance())
-    handler.setLevel(logging.INFO)  # until the runner has its own logger: this one may be of an earlier, quieter run
-    progress = ProgressHook(handler)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)):
-            warnings.showwarning = lambda message, category, filename, lineno, *rest: print_log(
-                f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
-            yield [progress]
-    finally:
-        if progress.line.live.is_started:
-            progress.line.stop()
-        handler.detach()
+            return
+        handler = ReaderHandler()
+        handler.attach(MMLogger.get_current_instance())
+        handler.setLevel(logging.INFO)  # until the runner has its own logger: this may be of a quieter run
+        warnings.showwarning = lambda message, category, filename, lineno, *rest: print_log(
+            f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
+        try:
+            yield [ProgressHook(handler)]
+        finally:
+            handler.detach()

@@ -14,9 +14,9 @@ from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
 from openmmlab_runs.registry import LOOPS
 
-from .checks import check_layer_decay, check_metrics
+from .checks import check_metrics
 from .ranks import all_or_none, share_annotations
-from .workers import check_shared_memory, limit_waiting
+from .workers import limit_waiting
 
 Loader = DataLoader | dict[str, Any]
 
@@ -51,13 +51,10 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
     The main process first checks the model, the metrics and the annotations, before training also those of the
     validation. Ranks then share the annotations, and a first sample is loaded. Pipelines name a faulty file when it is
-    loaded. Workers must have enough shared memory for such samples, and are given up after 10 minutes without a batch.
-    All processes end if a check fails.
+    loaded. Workers are given up after 10 minutes without a batch. All processes end if a check fails.
     """
     with all_or_none():
         check_model(runner.model)
-        if split == 'train':
-            check_layer_decay(runner.model, runner.cfg)
         if is_main_process() and split != 'val':
             splits = ('train', 'val') if split == 'train' else (split,)
             check_metrics(runner.model, runner.cfg, splits)
@@ -73,8 +70,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     check_while_loading(built, runner.model, runner.cfg.to_dict())
     with all_or_none():
         if is_main_process():
-            sample = load_first(built.dataset, f'{split}_dataloader.dataset')
-            check_shared_memory(built, sample, f'{split}_dataloader')
+            load_first(built.dataset, f'{split}_dataloader.dataset')
     return built
 
 

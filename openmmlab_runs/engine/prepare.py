@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, V
 from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, did_you_mean
 
-from .run_config import of_run
+from .config import of_run
 
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_loss='openmmlab_runs.NonFiniteLossHook',

@@ -1,31 +1,100 @@
-"""Lets the processes of a run, its ranks, decide together, end together, and share annotations on a machine."""
+"""The processes of a run, its ranks: their group, and how they decide and end together, and share annotations."""
+import atexit
+import gc
 import hashlib
 import logging
-import re
+import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from mmengine.config import Config
-from mmengine.dist import all_gather_object, barrier, get_rank, get_world_size, is_main_process
+from mmengine.device import get_device
+from mmengine.dist import (
+    all_gather_object,
+    barrier,
+    get_rank,
+    get_world_size,
+    init_dist,
+    is_distributed,
+    is_main_process,
+)
 from mmengine.logging import print_log
-from torch import nn
+from mmengine.utils.dl_utils import set_multi_processing
 from torch.utils.data import Dataset
 
-from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.redaction import is_secret, redact
 
-# Parts of a config on which the weights depend, and what in them they do not depend on.
-PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
-LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
-PLACE = 'data_root'  # machines may have their data in different folders
-MAX_NAMED = 4
+# The group that a run of this process has made; never a group of the caller.
+_own_group: dist.ProcessGroup | None = None
+
+
+@contextmanager
+def process_group(cfg: Config) -> Iterator[None]:
+    """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
+
+    A group of the caller (in Ray, Kubeflow or a notebook) is not destroyed; `cfg.launcher` becomes 'pytorch' if it is
+    'none', so that mmengine knows of several processes. Otherwise, with a launcher, a group is made with
+    `cfg.env_cfg.dist_cfg`, with gloo for 'pytorch' without a GPU. It is kept until the process ends, or a run fails.
+    """
+    global _own_group
+    is_callers = is_distributed() and dist.group.WORLD is not _own_group
+    if is_callers:
+        if cfg.launcher == 'none':
+            cfg.launcher = 'pytorch'
+        # Launchers set LOCAL_RANK; mmengine chooses the GPU of this process by it.
+        os.environ.setdefault('LOCAL_RANK', str(torch.cuda.current_device() if torch.cuda.is_available() else 0))
+    if cfg.launcher != 'none':
+        # Models, runners and hooks refer to each other, and to the group, so it lives on when it is destroyed. A thread
+        # of gloo that is still there when the interpreter ends can abort the process
+        # (https://github.com/pytorch/pytorch/issues/190489).
+        atexit.unregister(gc.collect)
+        atexit.register(gc.collect)
+    if is_callers or cfg.launcher == 'none':
+        yield
+        return
+    if not is_distributed():
+        _make_group(cfg.launcher, cfg.get('env_cfg') or {})
+    try:
+        yield
+    except BaseException:
+        # There is no barrier here, because the other processes wait for this one as long as it is in the group.
+        atexit.unregister(_leave_together)
+        if is_distributed():
+            dist.destroy_process_group()
+        _own_group = None
+        raise
+    if dist.group.WORLD is not _own_group:
+        _own_group = dist.group.WORLD
+        atexit.register(_leave_together)
+
+
+def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
+    dist_cfg = env_cfg.get('dist_cfg') or {}
+    if launcher == 'pytorch' and get_device() == 'cpu':
+        print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
+        seconds = dist_cfg.get('timeout')
+        # mmengine would require a GPU.
+        dist.init_process_group('gloo', timeout=None if seconds is None else timedelta(seconds=seconds))
+    else:
+        set_multi_processing(**(env_cfg.get('mp_cfg') or {}), distributed=True)  # otherwise, init_dist sets 'spawn'
+        init_dist(launcher, **dist_cfg)
+
+
+def _leave_together() -> None:
+    """Destroys the group after a barrier, since gloo fails in a process whose peers have gone."""
+    global _own_group
+    if dist.group.WORLD is not None and dist.group.WORLD is _own_group:
+        dist.barrier()
+        dist.destroy_process_group()
+        _own_group = None
 
 
 @contextmanager
@@ -47,33 +116,6 @@ def all_or_none() -> Iterator[None]:
 def end_all(error: Exception) -> NoReturn:
     """Raises the error in the main process, and exits with status 1 in others. All ranks must call it."""
     raise error if is_main_process() else SystemExit(1)
-
-
-def settings(cfg: Config) -> dict[str, str]:
-    """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
-    parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
-    found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
-             for path, part in walk(parts) for key, value in part.items()
-             if value is not None and key != PLACE and not any(walk(value))}  # None is as good as no value
-    return {key: value for key, value in found.items() if key.removeprefix('train_dataloader.') not in LOADING}
-
-
-def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
-    # Texts end with a quote, containers with a bracket: others, such as numbers, are no secrets.
-    mine, others = ({key: redact(value)[0] for key, value in part.items() if not (
-        is_secret(key) and value.endswith(('"', "'", ')', ']', '}')))} for part in (mine, others))
-    keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]
-    named = ', '.join(f'{key} is {mine.get(key, "not set")} (not {others.get(key, "set")})' for key in keys[:MAX_NAMED])
-    return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')
-
-
-def hash_weights(model: nn.Module) -> str:
-    found = hashlib.blake2b(digest_size=8)
-    for value in model.state_dict().values():
-        if isinstance(value, torch.Tensor):
-            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def share_annotations(dataset: Dataset) -> None:

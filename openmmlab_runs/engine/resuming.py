@@ -1,15 +1,15 @@
 """Finds the checkpoint from which training resumes."""
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
 
-from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.checkpoints.reading import Checkpoint, open_checkpoint
 from openmmlab_runs.errors import UserError, show
 from openmmlab_runs.files import read_state
 from openmmlab_runs.texts import CONTROLS
@@ -23,8 +23,8 @@ COUNTS = ('iter', 'epoch')
 INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume'
 
 
-def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
-    """Sets a config to resume from a checkpoint, and returns its content; empty if the run starts from the beginning.
+def prepare_to_resume(cfg: Config, resume: str | None) -> Checkpoint | None:
+    """Sets a config to resume from a checkpoint, and returns it; None if the run starts from the beginning.
 
     The main process chooses the checkpoint for all. If torchrun has restarted the processes, training resumes from the
     result of `find_checkpoint`, if there is one, whatever was asked for at first.
@@ -35,31 +35,30 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
-    found: tuple[str, dict[str, Any]] | None = None
+    found: Checkpoint | None = None
     restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
     with all_or_none():
         if is_main_process() and (restarted or resume == 'auto'):
             found = find_checkpoint(cfg.work_dir)
         if is_main_process() and not found and resume not in (None, 'auto'):
-            found = resume, read_checkpoint(resume)
+            found = open_checkpoint(resume)
     if restarted and is_main_process():
-        show(f'torchrun has restarted this run: {f"resuming from {found[0]}" if found else "no checkpoint yet"}.')
-    chosen = [found and found[0]]
+        show(f'torchrun has restarted this run: {f"resuming from {found.path}" if found else "no checkpoint yet"}.')
+    chosen = [found and found.path]
     broadcast_object_list(chosen)
     cfg.resume = chosen[0] is not None
     if not chosen[0]:
-        return {}
+        return None
     cfg.load_from = chosen[0]
     with all_or_none():
-        checkpoint = found[1] if found else read_checkpoint(cfg.load_from)
-    missing = _missing(checkpoint)
-    if missing:
+        checkpoint = found or open_checkpoint(cfg.load_from)
+    if missing := _missing(checkpoint):
         raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '
                         f'(it may be a published one): {INSTEAD}.')
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine also restores the seed, but too late for the order of the data.
-        cfg.randomness = dict(randomness, seed=checkpoint['meta'].get('seed'))
+        cfg.randomness = dict(randomness, seed=checkpoint.meta.get('seed'))
     return checkpoint
 
 
@@ -85,7 +84,7 @@ def _path(text: str) -> str:
 def how_to_continue(work_dir: str | Path) -> str:
     """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
     # A run may be interrupted between a whole checkpoint and the note of its name.
-    last = last_checkpoint(work_dir, []) or next(map(str, _candidates(Path(work_dir), '', [])), '')
+    last = last_checkpoint(work_dir, []) or next(map(str, _candidates(Path(work_dir), '')), '')
     return f'continue from {last} with --resume' if last else 'start again'
 
 
@@ -95,30 +94,30 @@ def in_folder(folder: str | Path, path: str) -> str:
     return str(here) if here.is_file() else path
 
 
-def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
-    """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
+def find_checkpoint(work_dir: str) -> Checkpoint | None:
+    """Opens the checkpoint that `last_checkpoint` names, or else the complete one of the highest number.
 
-    It searches the work dir and the folder of the named checkpoint, and logs what it skips. It returns path and
-    content, or None if there is none; a UserError if `last_checkpoint` names one, but none is complete.
+    It searches the work dir and the folder of the named checkpoint, and logs what it skips. It returns None if there is
+    none, and raises a UserError if `last_checkpoint` names one, but none is complete.
     """
     faults: list[str] = []
     named, note = last_checkpoint(work_dir, faults), f'{work_dir}/last_checkpoint'
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
-        return named, read_checkpoint(named)
-    for path in _candidates(Path(work_dir), named, faults):
+        return open_checkpoint(named)
+    for path in _candidates(Path(work_dir), named):
         try:
-            checkpoint = read_checkpoint(path)
+            checkpoint = open_checkpoint(path)
         except UserError as error:
             faults.append(_fault(error))
             continue
         if missing := _missing(checkpoint):
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
             continue
-        if str(path) == named and Path(path).resolve().parent != Path(work_dir).resolve():
+        if str(path) == named and path.resolve().parent != Path(work_dir).resolve():
             faults.append(f'{note} names it, in another folder')
         if faults:
             print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
-        return str(path), checkpoint
+        return checkpoint
     found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
     if Path(note).exists():
         raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the start.')
@@ -126,28 +125,19 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]:
-    """Yields the named checkpoint, then others by their iteration, the highest first; damaged ones go to `faults`."""
+def _candidates(work_dir: Path, named: str) -> Iterator[Path]:
+    """Yields the named checkpoint, then others by the number at the end of their names, the highest first."""
     if named:
         yield Path(named)
-    steps: dict[Path, tuple[int, int]] = {}
-    for folder in dict.fromkeys([work_dir, Path(named).parent] if named else [work_dir]):
-        for path in sorted(folder.glob('*.pth')):
-            if str(path) == named or not path.is_file():
-                continue
-            try:
-                checkpoint = read_checkpoint(path, 'meta')  # reads no tensors
-            except UserError as error:
-                faults.append(_fault(error))
-                continue
-            if not _missing(checkpoint):  # others, such as best_*, are for testing and need no optimizer
-                steps[path] = checkpoint['meta']['iter'], checkpoint['meta']['epoch']
-    yield from sorted(steps, key=lambda path: steps[path], reverse=True)
+    folders = dict.fromkeys([work_dir, Path(named).parent] if named else [work_dir])
+    others = [path for folder in folders for path in folder.glob('*.pth') if path.is_file() and str(path) != named
+              and not path.name.startswith('best_')]  # which are for testing, and have no optimizer
+    yield from sorted(others, key=lambda path: int((re.findall(r'\d+', path.stem) or ['0'])[-1]), reverse=True)
 
 
-def _missing(checkpoint: dict[str, Any]) -> list[str]:
-    missing = [key for key in NEEDED if not isinstance(checkpoint.get(key), dict)]
-    return missing or [f'meta.{key}' for key in COUNTS if not isinstance(checkpoint['meta'].get(key), int)]
+def _missing(checkpoint: Checkpoint) -> list[str]:
+    missing = [key for key in NEEDED if not isinstance(checkpoint.content.get(key), dict)]
+    return missing or [f'meta.{key}' for key in COUNTS if not isinstance(checkpoint.meta.get(key), int)]
 
 
 def _fault(error: UserError) -> str:

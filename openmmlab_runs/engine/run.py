@@ -14,10 +14,11 @@ from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from mmengine.runner.checkpoint import _load_checkpoint_to_model
 from torch.distributed import DistError
 
-from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, show_unloaded
-from openmmlab_runs.checkpoints.reading import check_tensors, read_checkpoint, readable
+from openmmlab_runs.checkpoints.fitting import check_fits, check_load_from, inner
+from openmmlab_runs.checkpoints.reading import Checkpoint, check_tensors, open_checkpoint
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
@@ -28,14 +29,12 @@ from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import some
 
 from .checks import check_classes, check_pretrained, trained_classes
+from .config import secrets_of
 from .console import ReadableRunner, readable_console
-from .kept_predictions import KeepPredictionsHook
 from .prepare import prepare
-from .process_group import process_group
-from .ranks import all_or_none
+from .ranks import all_or_none, process_group
 from .resuming import INSTEAD, how_to_continue, prepare_to_resume
-from .run_config import secrets_of
-from .views import MergeViewsHook
+from .while_testing import KeepPredictionsHook, MergeViewsHook
 from .workers import lost_workers
 
 
@@ -70,20 +69,22 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             if is_main_process():  # before a run that is under way removes what is read here
                 holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
+        run.resumed = checkpoint.meta['iter'] if checkpoint else None
         scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
-        run.resumed = checkpoint['meta']['iter'] if checkpoint else None
-        if named := cfg.get('load_from'):
-            cfg.load_from = holding.enter_context(readable(named))
+        if cfg.get('load_from') and not checkpoint:
+            checkpoint = open_checkpoint(cfg.load_from)
         check_pretrained(cfg)
         run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
-        if cfg.resume:
-            check_fits(runner.model, named, checkpoint)
-            check_tensors(dict(leaves(checkpoint['optimizer'], 'optimizer')), named)
-        elif named:
-            show_unloaded(runner.model, check_load_from(runner.model, named), named)
+        if checkpoint and cfg.resume:
+            check_fits(runner.model, checkpoint)
+            check_tensors(dict(leaves(checkpoint.content['optimizer'], 'optimizer')), checkpoint.path)
+        elif checkpoint and (told := check_load_from(runner.model, checkpoint)):
+            show(told)
         if scaled and not cfg.resume:  # else the rate is the checkpoint's
             show(scaled)
-        del checkpoint  # frees memory; mmengine reads the file again
+        if checkpoint:
+            hand_over(runner, checkpoint)
+        del checkpoint  # frees memory once it is loaded
         runner.train()
 
 
@@ -107,25 +108,42 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     """
     if (show_dir or out) and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
-        raise UserError(f'{"--show-dir paints" if show_dir else "--out writes"} in one process only, but {where}: run '
-                        'cpvt_mm test without a launcher.')
+        raise UserError(f'{"--show-dir paints" if show_dir else "--out writes"} in one process only, but {where}: test '
+                        'without a launcher.')
     cfg = copy.deepcopy(cfg)
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose) as own_hooks, process_group(cfg),
-          failures_as_user_errors('the test fails', cfg.work_dir) as run, readable(checkpoint) as cfg.load_from):
+          failures_as_user_errors('the test fails', cfg.work_dir) as run):
+        opened = open_checkpoint(checkpoint)
+        cfg.load_from = opened.path
         more: list[Hook] = [PaintPredictionsHook(show_dir)] if show_dir else []
         if tta:
             more.append(MergeViewsHook(cfg))
         if out:
             more.append(KeepPredictionsHook(cfg, Path(out)))
         run.runner = runner = build_runner(cfg, [*hooks, *own_hooks, *more])
-        content = read_checkpoint(checkpoint)
-        check_fits(runner.model, checkpoint, content)
-        trained = trained_classes(content)
-        del content  # frees memory; mmengine reads the file again
-        check_classes(trained, classes_of(runner.test_loop.dataloader.dataset), checkpoint)
+        check_fits(runner.model, opened)
+        check_classes(trained_classes(opened.meta), classes_of(runner.test_loop.dataloader.dataset), checkpoint)
+        hand_over(runner, opened)
+        del opened  # frees memory once it is loaded
         return runner.test()
+
+
+def hand_over(runner: Runner, checkpoint: Checkpoint) -> None:
+    """Lets a runner load a checkpoint that is open, where it would read the file again: once, then it is forgotten."""
+    opened = [checkpoint]
+
+    def load(filename: str, map_location: Any = 'cpu', strict: bool = False,
+             revise_keys: Any = ((r'^module\.', ''),)) -> dict[str, Any]:
+        del runner.load_checkpoint
+        content = opened.pop().content
+        runner.call_hook('after_load_checkpoint', checkpoint=content)
+        _load_checkpoint_to_model(inner(runner.model), content, strict, revise_keys=revise_keys)
+        runner.logger.info(f'Load checkpoint from {filename}')
+        return content
+
+    runner.load_checkpoint = load
 
 
 def scale_rate(cfg: Config) -> str:
@@ -167,21 +185,21 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
 
 
 @dataclass
-class Run:
+class RunState:
     """State of a run for `failures_as_user_errors`: its runner, and the iterations before it was resumed."""
     runner: Runner | None = None
     resumed: int | None = None
 
 
 @contextmanager
-def failures_as_user_errors(what: str, work_dir: str, resumable: bool = False) -> Iterator[Run]:
+def failures_as_user_errors(what: str, work_dir: str, resumable: bool = False) -> Iterator[RunState]:
     """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in `work_dir`.
 
     After the first training iteration since a resume, only a full disk, a work dir that is gone, and deaths and hangs
-    of ranks and workers are converted, because the config is hardly the cause of others. The block fills the `Run`. If
+    of ranks and workers are converted, because the config is hardly the cause of others. The block fills the state. If
     it is `resumable`, the error says from which checkpoint to continue.
     """
-    run = Run()
+    run = RunState()
     try:
         yield run
     except (UserError, ImportError):

@@ -16,8 +16,6 @@ from openmmlab_runs.texts import label
 
 # Boxes with a lower score do not count, and boxes that overlap less do not match.
 SCORE, IOU = 0.3, 0.5
-# With more classes than this, numbers would be illegible.
-MAX_NUMBERS = 20
 
 
 class Confusion:
@@ -71,18 +69,13 @@ class Confusion:
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
         names = [label(name) for name in (*self.classes, *(['no box'] if self.of_boxes else []))]
-        total = total[:len(names), :len(names)]
-        shares = (total / total.sum(1, keepdim=True)).nan_to_num().numpy()
+        shares = (total / total.sum(1, keepdim=True)).nan_to_num()[:len(names), :len(names)]
         inches = 3 + 0.45 * min(len(names), 40)
         figure = Figure((inches + 1, inches), layout='constrained')
         axes = figure.add_subplot(title=title, xlabel='predicted', ylabel='true')
         figure.colorbar(axes.imshow(shares, cmap='Blues', vmin=0, vmax=1), label='share of the true class', shrink=0.8)
         axes.set_xticks(range(len(names)), names, rotation=90)
         axes.set_yticks(range(len(names)), names)
-        axes.tick_params(labelsize=10 if len(names) <= 80 else 6)
-        for (row, column), share in np.ndenumerate(shares) if len(names) <= MAX_NUMBERS else ():
-            axes.text(column, row, f'{total[row, column]}' if self.of_boxes else f'{share:.2f}', ha='center',
-                      va='center', fontsize=8, color='white' if share > 0.5 else 'black')
         write_figure(path, figure)
 
 

@@ -21,7 +21,7 @@ from openmmlab_runs.processes import ASK_TO_END
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.storage import for_checkpoints
 
-from .accumulation import average_gradients
+from .same_state import average_gradients
 
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'

@@ -11,14 +11,26 @@ from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from openmmlab_runs.checkpoints.fitting import hash_weights
 from openmmlab_runs.data.datasets import classes_of
-from openmmlab_runs.engine.ranks import differences, end_all, hash_weights, settings
+from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import DATA_SAMPLERS, HOOKS
 
-from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
-from .schedule import STATE, check_resumes, explain_schedule, has_other_schedule, state_of
+from .same_state import (
+    ACCUMULATED,
+    STATE,
+    accumulated,
+    check_resumes,
+    differences,
+    explain_schedule,
+    has_other_schedule,
+    put_back,
+    settings,
+    state_of,
+    wrappers,
+)
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
 # `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration

@@ -12,14 +12,14 @@ from mmengine.runner import Runner
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
-from openmmlab_runs.checkpoints.comparing import inner
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.checkpoints.reading import not_finite
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import some
 
-from .accumulation import wrappers
 from .checkpoint import BAD_ITERATIONS, saves_after_iteration
+from .same_state import wrappers
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8

@@ -12,32 +12,25 @@ from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel
-from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from rich.cells import cell_len
 
-from openmmlab_runs.checkpoints.comparing import inner
-from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
-from openmmlab_runs.engine.ranks import all_or_none
+from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
 from openmmlab_runs.evaluation.confusion import IOU, SCORE, Confusion
-from openmmlab_runs.evaluation.curves import Curve
-from openmmlab_runs.evaluation.score_curves import draw_curves, score_curves
-from openmmlab_runs.evaluation.thresholds import write_thresholds
-from openmmlab_runs.files import near, read_state, write_figure, write_text
+from openmmlab_runs.evaluation.curves import Curve, draw_curves, score_curves, write_thresholds
+from openmmlab_runs.files import near, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
-from openmmlab_runs.texts import label, printable, shell
+from openmmlab_runs.texts import label, printable
 
-from .accumulation import wrappers
 from .checkpoint import best_checkpoints
+from .same_state import wrappers
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
 # The key of the message hub for the metrics by iteration.
 VALIDATIONS = 'validations'
-Metrics = dict[str, float]
-# So many metrics have lines of another colour each, then as many dashed ones.
-MAX_COLOURS = 6
 
 
 @HOOKS.register_module()
@@ -56,14 +49,11 @@ class ReportHook(Hook):
 
     def __init__(self) -> None:
         self.confusion: Confusion | None = None
-        self.validations: dict[int, Metrics] | None = None  # None unless there is a training
+        self.is_training = False
         self.classes = ''  # the text on metrics by class
 
     def before_train(self, runner: Runner) -> None:
-        path, todo = Path(runner.work_dir, 'validations.json'), 'remove it, since the checkpoint has the metrics, too'
-        with all_or_none():
-            written = read_state(path, parse_validations, todo) if runner.iter else None
-        self.validations = _of_this_run(written or {}, runner.iter, runner.message_hub.runtime_info.get(VALIDATIONS))
+        self.is_training = True
         show(table(summary(runner)))
 
     def before_val(self, runner: Runner) -> None:
@@ -79,18 +69,18 @@ class ReportHook(Hook):
     after_test_iter = after_val_iter
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        if self.validations is None:
+        if not self.is_training:
             return
-        step = runner.iter
-        found = self._by_class(runner.work_dir, metrics or {}, f'validation after iteration {step}')
-        self.validations[step] = found
-        runner.message_hub.update_info(VALIDATIONS, dict(self.validations))
+        found = self._by_class(runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
+        # Those of a run that was killed after its checkpoint are not in the hub.
+        validations = {**runner.message_hub.runtime_info.get(VALIDATIONS, {}), runner.iter: found}
+        runner.message_hub.update_info(VALIDATIONS, validations)
         if is_main_process():
-            write_text(Path(runner.work_dir, 'validations.json'), json.dumps(self.validations, indent=1))
-            draw_curve(runner, self.validations)
-        shown = sorted(self.validations)[-MAX_COLUMNS:]
+            write_text(Path(runner.work_dir, 'validations.json'), json.dumps(validations, indent=1))
+            draw_curve(runner, validations)
+        shown = sorted(validations)[-MAX_COLUMNS:]
         show(table([('validation after', *shown), *(
-            (name, *(self.validations[one].get(name, math.nan) for one in shown)) for name in found)]))
+            (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         curves = score_curves(self.confusion) if self.confusion else None
@@ -102,17 +92,16 @@ class ReportHook(Hook):
             text = f'{near(folder / "curves.png")} shows precision, recall and F1 by score'
             if not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
                 file = write_thresholds(folder, inner(runner.model), classes, curves)
-                text += f'; cpvt_mm predict takes the best scores from {near(file)}, if it is in the work dir'
+                text += f'; predictions take the best scores from {near(file)}, if it is in the work dir'
             show(f'{text}.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
         if is_main_process():
-            draw_curve(runner, self.validations or {})
+            draw_curve(runner, runner.message_hub.runtime_info.get(VALIDATIONS, {}))
         best, last = [*best_checkpoints(runner).values()], runner.message_hub.get_info('last_ckpt')
         if best or last:
-            checkpoint = near(best[0] if best else last)
-            rows += [(f'{"best" if best else "last"} checkpoint', checkpoint), *prediction(runner, checkpoint)]
+            rows.append((f'{"best" if best else "last"} checkpoint', near(best[0] if best else last)))
         show(f'{self.classes}\n{table(rows)}')
 
     def _by_class(self, folder: str, metrics: Mapping[str, Any], title: str,
@@ -139,19 +128,13 @@ class ReportHook(Hook):
         return found
 
 
-def parse_validations(text: str) -> dict[int, Metrics]:
-    return {int(step): {name: float(value) for name, value in metrics.items()}
-            for step, metrics in json.loads(text).items()}
-
-
-def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
-    """Returns the validations until `step`: those `written`, unless they are of another run, or else `saved`."""
-    written = {one: metrics for one, metrics in written.items() if one <= step}
-    is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
-    return {**(saved or {}), **(written if is_same else {})}
-
-
 def table(rows: Iterable[Sequence[Any]]) -> str:
+    """Returns aligned rows of cells; '-' is for a metric without objects, for which mmdet has -1."""
+    def cell(value: Any) -> str:
+        if not isinstance(value, float):
+            return printable(value)
+        return '-' if math.isnan(value) or value == -1 else f'{value:.3f}'
+
     cells = [[cell(value) for value in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]  # some characters take two columns
 
@@ -162,17 +145,9 @@ def table(rows: Iterable[Sequence[Any]]) -> str:
     return '\n'.join('  '.join(map(aligned, row, widths, count())).rstrip() for row in cells)
 
 
-def cell(value: Any) -> str:
-    """Formats a value; '-' is for a metric without objects, for which mmdet has -1."""
-    if not isinstance(value, float):
-        return printable(value)
-    return '-' if math.isnan(value) or value == -1 else f'{value:.3f}'
-
-
 def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     """Yields what is trained on what, and where results go: names and texts."""
-    cfg = runner.cfg
-    model = inner(runner.model)
+    cfg, model = runner.cfg, inner(runner.model)
     backbone = cfg.model.get('backbone') or {}
     parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
@@ -180,25 +155,23 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
         parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone
     yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
                              for name, part in parts.items())
-    init_cfg = backbone.get('init_cfg')
-    start = init_cfg.get('checkpoint') if isinstance(init_cfg, dict) else None
+    start = (backbone.get('init_cfg') or {}).get('checkpoint') if isinstance(backbone.get('init_cfg'), dict) else None
     yield 'weights', cfg.get('load_from') or (f'random, but those of the backbone from {start}' if start else 'random')
+    data = runner.train_dataloader.dataset
     for split in ('train', 'val') if runner.val_loop else ('train',):
-        dataset = getattr(runner, f'{split}_dataloader').dataset
-        sources = dict.fromkeys(
-            getattr(one, 'ann_file', '') or getattr(one, 'data_prefix', {}).get('img_path') or type(one).__name__
-            for one in unwrap_built(dataset))
-        sizes = dict.fromkeys(f'{key} {value}' for _, one in unwrap(cfg[f'{split}_dataloader'].dataset, '')
-                              for step in one.get('pipeline', ()) for key, value in step.items()
-                              if key in ('scale', 'scales', 'crop_size'))
-        yield split, '; '.join([f'{len(dataset)} images of {", ".join(sources)}', *sizes])
-    classes = classes_of(runner.train_dataloader.dataset)
+        yield split, f'{len(getattr(runner, f"{split}_dataloader").dataset)} images'
+    classes = classes_of(data)
     yield 'classes', f'{len(classes)}: ' + ', '.join([*classes[:MAX_CLASSES], *['...'] * (len(classes) > MAX_CLASSES)])
     batch, counts = cfg.train_dataloader.batch_size * get_world_size(), cfg.optim_wrapper.get('accumulative_counts', 1)
-    yield 'batch', '; '.join([f'{batch} images on {get_world_size()} x {get_device()}' + (
-        f', {counts} batches for each update' if counts > 1 else ''), *map(rates_of, wrappers(runner).values())])
+    text = f'{batch} images on {get_world_size()} x {get_device()}'
+    text += f', {counts} batches for each update' if counts > 1 else ''
+    for wrapper in wrappers(runner).values():  # the rates from the least to the largest, before a schedule changes them
+        rates = sorted(float(group.get('initial_lr', group['lr'])) for group in wrapper.optimizer.param_groups)
+        ends = dict.fromkeys(f'{rate:.4g}' for rate in (rates[0], rates[-1]))
+        text += f'; {type(wrapper.optimizer).__name__}, lr {" to ".join(ends)}'
+    yield 'batch', text
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
-    epochs = cfg.train_cfg.get('max_epochs') or runner.max_iters * batch / len(runner.train_dataloader.dataset)
+    epochs = cfg.train_cfg.get('max_epochs') or runner.max_iters * batch / len(data)
     yield 'schedule', f'{runner.max_iters} iterations ({epochs:.3g} epochs)' + (
         f'; validation every {getattr(runner.train_loop, "val_interval", 1)} {unit}' if runner.val_loop else '')
     if runner.iter:
@@ -206,40 +179,20 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     yield 'results in', near(runner.work_dir)
 
 
-def rates_of(wrapper: OptimWrapper) -> str:
-    """Returns an optimizer and its learning rates, from the least to the largest, before a schedule changes them."""
-    rates = sorted(float(group.get('initial_lr', group['lr'])) for group in wrapper.optimizer.param_groups)
-    ends = dict.fromkeys(f'{rate:.4g}' for rate in (rates[0], rates[-1]))
-    return f'{type(wrapper.optimizer).__name__}, lr {" to ".join(ends)}'
-
-
 def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:
-    known = {step: {name: value for name, value in metrics.items() if value != -1}  # mmdet's -1: there are no objects
-             for step, metrics in validations.items()}
-    names = dict.fromkeys(name for metrics in known.values() for name in metrics)
-    figure = Figure((13 if names else 7, 4.5), layout='constrained')
-    left, *right = figure.subplots(1, 2 if names else 1, squeeze=False)[0]
+    figure = Figure((13, 4.5), layout='constrained')
+    left, right = figure.subplots(1, 2)
     if 'train/loss' in runner.message_hub.log_scalars:  # not in that of a model with a step of its own
         losses = runner.message_hub.get_scalar('train/loss').data[0]
-        steps = np.arange(-len(losses), 0) + runner.iter + 1
-        window = max(len(losses) // 50, 1)
+        steps, window = np.arange(-len(losses), 0) + runner.iter + 1, max(len(losses) // 50, 1)
         left.plot(steps, losses, color='C0', alpha=0.3, linewidth=0.8)
         left.plot(steps[window - 1:], np.convolve(losses, np.full(window, 1 / window), 'valid'), color='C0')
+    for name in dict.fromkeys(name for metrics in validations.values() for name in metrics):
+        values = [metrics.get(name, math.nan) for metrics in validations.values()]
+        if any(value not in (-1, math.nan) for value in values):  # mmdet's -1: there are no objects
+            right.plot(validations.keys(), [math.nan if one == -1 else one for one in values], '.-', label=label(name))
     left.set(title='loss', xlabel='iteration')
-    for axes in right:
-        for index, name in enumerate(names):
-            values = [metrics.get(name, math.nan) for metrics in known.values()]
-            axes.plot(known.keys(), values, '.' + ('-', '--', ':')[index // MAX_COLOURS % 3], label=label(name),
-                      color=f'C{index % MAX_COLOURS}')
-        axes.set(title='validation', xlabel='iteration')
-        axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
+    right.set(title='validation', xlabel='iteration')
+    if right.lines:
+        right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
     write_figure(Path(runner.work_dir, 'curve.png'), figure)
-
-
-def prediction(runner: Runner, checkpoint: str) -> Iterator[tuple[str, str]]:
-    """Yields the command that paints predictions on an image of the data, if it can be predicted."""
-    dataset = (runner.val_dataloader if runner.val_loop else runner.train_dataloader).dataset
-    image = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
-    if image and '://' not in image and runner.cfg.default_scope in ('mmdet', 'mmseg'):
-        config = Path(runner.work_dir, Path(runner.cfg.filename or f'{runner.timestamp}.py').name)
-        yield 'to predict', shell('cpvt_mm', 'predict', Path(near(image)), Path(near(config)), checkpoint)

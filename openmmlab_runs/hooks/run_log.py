@@ -11,7 +11,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
 from openmmlab_runs.files import DISK_FULL
-from openmmlab_runs.redaction import redact_text
+from openmmlab_runs.redaction import REDACTED, redact_text
 from openmmlab_runs.registry import HOOKS
 
 HISTORY = ('log_history', 'count_history', 'max_length')  # keys of a logged scalar in plain types
@@ -31,6 +31,7 @@ class PortableLogHook(Hook):
         for key in ('meta', 'message_hub', 'param_schedulers'):
             if key in checkpoint:
                 checkpoint[key] = to_builtin_types(checkpoint[key])
+        checkpoint['meta'][REDACTED] = True  # as mmengine writes the config of `load_config`
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})

@@ -14,15 +14,15 @@ from mmengine.infer import BaseInferencer
 from mmengine.logging import print_log
 from torch import nn
 
-from openmmlab_runs.checkpoints.comparing import check_fits
+from openmmlab_runs.checkpoints.fitting import check_fits
 from openmmlab_runs.checkpoints.loading import bands_loader, build_model
-from openmmlab_runs.checkpoints.reading import check_device, read_checkpoint
+from openmmlab_runs.checkpoints.reading import check_device, open_checkpoint
 from openmmlab_runs.data.datasets import build_unread, building
 from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
 from openmmlab_runs.errors import UserError, check_range, explain
-from openmmlab_runs.evaluation.thresholds import find_thresholds
+from openmmlab_runs.evaluation.curves import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.pictures.images import check_pixels, read_image
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
@@ -111,32 +111,32 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         bands['type'] = 'LoadImageFromFile'
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
-    content = read_checkpoint(checkpoint)
+    opened = open_checkpoint(checkpoint)
 
     def init_model(self: BaseInferencer, cfg: Config, weights: None, device: str) -> nn.Module:
         model = build_model(cfg)
-        check_fits(model, checkpoint, content)  # mmengine would load what fits, and ignore the rest
+        check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
         model.cfg = cfg
-        self._load_weights_to_model(model, content, cfg)
+        self._load_weights_to_model(model, opened.content, cfg)
         return model.to(device).eval()
 
     with in_scope(scope), building('test_dataloader'):
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
         inferencer.show_progress = False
-        if not trained_classes(content):  # it would take those of COCO or of Cityscapes
+        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
             # mmdet reads the one, mmseg the other.
             inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
                 key: metainfo.get(key) for key in ('classes', 'palette')}
     inferencer.bands_loader = loader
-    inferencer.scales = Scales(inferencer.pipeline.transforms, content.get('meta') or {}, cfg)
+    inferencer.scales = Scales(inferencer.pipeline.transforms, opened.meta, cfg)
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
     inferencer.score_thr = SCORE_THR
     if measured := find_thresholds((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model):
         file, scores = measured
-        known = trained_classes(dict(meta=dict(dataset_meta=inferencer.model.dataset_meta)))
+        known = trained_classes(dict(dataset_meta=inferencer.model.dataset_meta))
         inferencer.score_thr = {name: score for name, score in scores.items() if name in known}
         print_log(f'Boxes are painted from the best score of their class in {file}, unless you give others.', 'current')
     return inferencer
@@ -216,7 +216,7 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
     """Predicts a batch of images or tiles, of one size unless the model takes several."""
     inputs = [_input(inferencer, one) for one in batch]
     meta = dict(inferencer.model.dataset_meta)
-    meta['classes'] = trained_classes(dict(meta=dict(dataset_meta=meta)))
+    meta['classes'] = trained_classes(dict(dataset_meta=meta))
     try:
         with in_scope(inferencer.scope), inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size):
             samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))

@@ -33,7 +33,7 @@ from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.resuming import _path
 from openmmlab_runs.errors import MissingFile, UserError, exit_on_error, sentence
-from openmmlab_runs.evaluation import thresholds
+from openmmlab_runs.evaluation import curves
 from openmmlab_runs.files import (
     held,
     list_images,
@@ -44,7 +44,6 @@ from openmmlab_runs.files import (
     write_checkpoint,
     write_text,
 )
-from openmmlab_runs.hooks.report import parse_validations
 from openmmlab_runs.pictures.images import read_image
 from tests.conftest import ROOT, UPERNET, build_model, refusal
 from tests.odd_texts import file_names
@@ -71,13 +70,8 @@ def test_a_tool_ends_with_the_sentence_and_an_interrupted_one_says_how_to_go_on(
 
 @pytest.mark.parametrize('run, words', [
     (lambda: held(Path('file/inside')).__enter__(), 'file/inside cannot be used (Not a directory): choose '),
-    (lambda: Path('gone/a.log').write_text(''), '{}/gone/a.log cannot be used, because its folder {}/gone does not '),
-    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct '),
-    (Mock(side_effect=OSError(errno.ENOSPC, 'full')), 'a file or connection cannot be used (full): choose '),
-    (Mock(side_effect=OSError(errno.EIO, 'broken', b'a\xff')), 'a\\udcff cannot be used (broken): '),
-    (lambda: 'ü'.encode('ascii'), "a name or text has characters that cannot be read or written ('ascii' codec can't "),
-    (Mock(side_effect=MemoryError), 'the memory does not suffice (MemoryError): take smaller images'),
-    (Mock(side_effect=RecursionError('x')), 'a file or config has too many levels (x): put dicts')])
+    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put it there, or correct '),
+    (Mock(side_effect=OSError(errno.EIO, 'broken', b'a\xff')), 'a\\udcff cannot be used (broken): ')])
 def test_a_sentence_says_what_failed(run: Callable[[], object], words: str, tmp_path: Path,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -267,9 +261,8 @@ def test_names_are_taken_once_also_those_that_look_numbered() -> None:
     assert [unique_name(name, taken) for name in ('a', 'a_2', 'a', 'a')] == ['a', 'a_2', 'a_3', 'a_4']
 
 
-STATES = {'validations.json': parse_validations, 'thresholds.json': thresholds._parsed, 'last_checkpoint': _path}
-VALID = {'validations.json': b'{"1": {"mIoU": NaN}}', 'thresholds.json': b'{"weights": "", "classes": {"a": null}}',
-         'last_checkpoint': b'/a/iter_2.pth'}
+STATES = {'thresholds.json': curves._parsed, 'last_checkpoint': _path}
+VALID = {'thresholds.json': b'{"weights": "", "classes": {"a": null}}', 'last_checkpoint': b'/a/iter_2.pth'}
 
 
 @given(st.sampled_from([*STATES]), st.data())

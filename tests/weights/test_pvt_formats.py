@@ -11,7 +11,7 @@ from cpvt_mm.weights.formats import FORMATS, detect_format
 from cpvt_mm.weights.pvt_formats import PVT_FORMATS, TRANSFORMERS_PVT
 from cpvt_mm.zoo.families import name_of
 from cpvt_mm.zoo.family import PyramidArch
-from openmmlab_runs.checkpoints.comparing import load_weights
+from openmmlab_runs.checkpoints.fitting import load_weights
 from tests.conftest import pretrained, refusal
 from tests.weights.pvt import PEERS, mmdet_pvt, mmseg_mit, randomized
 

@@ -19,7 +19,7 @@ from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
-from openmmlab_runs.checkpoints.reading import read_checkpoint, read_weights, readable, unwrap
+from openmmlab_runs.checkpoints.reading import Checkpoint, open_checkpoint, read_checkpoint, read_weights, readable
 from openmmlab_runs.checkpoints.restricted import LOCK
 from openmmlab_runs.errors import MissingFile, UserError
 from tests.conftest import refusal
@@ -73,7 +73,7 @@ def put(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def test_values_that_are_not_finite_are_refused_under_any_key(key: str, tensor: torch.Tensor) -> None:
     weights = dict(good=torch.ones(2), bad=tensor)
     checkpoint = {'state_dict': dict(good=torch.ones(2)), key: weights} if key else weights
-    told = refusal(unwrap, checkpoint, 'a.pth')
+    told = refusal(Checkpoint('a.pth', checkpoint).weights)
     assert told.startswith('checkpoint a.pth has 1 tensors that are not finite, such as bad ('), told
 
 
@@ -83,14 +83,15 @@ BUFFER = torch.tensor([math.inf, -math.inf, 2])  # such as of an observer
 
 def test_a_mask_passes_and_infinity_that_a_new_model_has_too() -> None:
     for dtype in (torch.float32, torch.float16):
-        unwrap(dict(mask=MASK.to(dtype), weight=torch.ones(1)), 'a.pth')
-        unwrap(dict(buffer=BUFFER.to(dtype)), 'a.pth', own=dict(buffer=BUFFER))
+        Checkpoint('a.pth', dict(mask=MASK.to(dtype), weight=torch.ones(1))).weights()
+        Checkpoint('a.pth', dict(buffer=BUFFER.to(dtype))).weights(own=dict(buffer=BUFFER))
     for own in ({}, dict(buffer=BUFFER[:2]), dict(buffer=-BUFFER), dict(buffer=torch.ones(3))):
-        assert 'not finite, such as buffer (inf)' in refusal(unwrap, dict(buffer=BUFFER), 'a.pth', own=own)
+        assert 'not finite, such as buffer (inf)' in refusal(
+            Checkpoint('a.pth', dict(buffer=BUFFER)).weights, own=own)
     nan = torch.tensor([math.nan])
-    assert 'not finite' in refusal(unwrap, dict(buffer=nan), 'a.pth', own=dict(buffer=nan))
+    assert 'not finite' in refusal(Checkpoint('a.pth', dict(buffer=nan)).weights, own=dict(buffer=nan))
     meta = dict(weight=torch.empty(2, device='meta'))
-    assert unwrap(meta, 'a.pth').tensors == meta
+    assert Checkpoint('a.pth', meta).weights().tensors == meta
 
 
 WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
@@ -121,17 +122,17 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     assert 'holds a list' in refusal(read_checkpoint, save(tmp_path / 'list.pth', [torch.ones(1)]))
     for content, words in (({}, ': it has nothing'), (dict(student=WEIGHTS, epoch=3), ': it has student, epoch'),
                            (dict(state_dict=dict(note='x')), "under 'state_dict': it has note")):
-        told = refusal(unwrap, content, 'a.pth')
+        told = refusal(Checkpoint('a.pth', content).weights)
         assert 'a.pth holds no tensors ' in told and words in told
 
 
 def test_mmengine_gets_the_file_itself_or_a_copy_of_safetensors(tmp_path: Path) -> None:
     weights = nn.Linear(2, 3).state_dict()
     path = save(tmp_path / 'a.pth', dict(state_dict=weights, meta=dict(iter=1)))
-    with readable(path) as local:
+    with readable(open_checkpoint(path)) as local:
         assert local == str(path)
     save_file(weights, tmp_path / 'b.safetensors')
-    with readable(tmp_path / 'b.safetensors') as local:
+    with readable(open_checkpoint(tmp_path / 'b.safetensors')) as local:
         torch.testing.assert_close(torch.load(local, weights_only=True), dict(weights), rtol=0, atol=0)
     assert not Path(local).exists()
 
@@ -206,7 +207,7 @@ def test_a_log_is_left_out_and_told_and_mmengine_gets_a_copy_without_it(is_new: 
     assert found == dict(message_hub=dict(log_scalars={}, runtime_info=dict(iter=3)))
     assert log == [('WARNING', f'checkpoint {path} has objects other than tensors and plain data under args, rates, '
                                'param_schedulers, ...; they are left out.')]
-    with readable(path) as local:
+    with readable(open_checkpoint(path)) as local:
         assert torch.load(local, weights_only=True).keys() == {'state_dict', 'message_hub'}
     assert not Path(local).exists()
 

@@ -1,13 +1,10 @@
 """Loops check data and model, the random draws of an iteration follow from its number; workers that fail end a run."""
 import os
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,11 +16,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from openmmlab_runs.engine import load_config, train, workers
+from openmmlab_runs.engine import workers
 from openmmlab_runs.engine.loops import check_while_loading
 from openmmlab_runs.engine.seeding import SeededBatchSampler, seed_generators
-from openmmlab_runs.engine.workers import check_shared_memory, limit_waiting, lost_workers
-from tests.conftest import UPERNET, refusal, toy_overrides
+from tests.conftest import refusal
 
 
 @pytest.mark.parametrize('cfg, head, more, is_wrong', [
@@ -165,43 +161,6 @@ def test_other_numbers_of_ranks_go_on_in_an_epoch(sampler: type[Sampler], endles
     assert left[-1] == left[-2] == (0 if endless else 4)  # the same on all ranks, or they would wait for each other
 
 
-MEGABYTE = torch.zeros(2 ** 20, dtype=torch.uint8)
-
-
-def loader(workers: int = 2, **more: Any) -> DataLoader:
-    return DataLoader([MEGABYTE] * 9, batch_size=4, num_workers=workers, **more)
-
-
-@pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the number of free megabytes of shared memory."""
-    return lambda size: monkeypatch.setattr(shutil, 'disk_usage', Mock(return_value=Mock(free=size * 2 ** 20)))
-
-
-def test_too_little_shared_memory_is_an_error_before_the_first_batch(
-        free: Callable, log: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    free(7)
-    assert refusal(check_shared_memory, loader(), MEGABYTE, 'train_dataloader') == (
-        'train_dataloader: its workers need about 17 MB of shared memory (1 processes x 2 workers x 2 batches x 4.2 MB)'
-        ', but /dev/shm has 7 MB: start the container with more (docker run --shm-size 8g), or set '
-        'train_dataloader.num_workers or batch_size lower.')
-    check_shared_memory(loader(0), MEGABYTE, 'train_dataloader')  # needs none
-    free(16)
-    check_shared_memory(loader(), MEGABYTE, 'train_dataloader')
-    assert log == []
-    free(15)
-    check_shared_memory(loader(), MEGABYTE, 'train_dataloader')
-    assert [level for level, _ in log] == ['WARNING']
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
-    assert '(2 processes x' in refusal(check_shared_memory, loader(), MEGABYTE, 'train_dataloader')
-
-
-def test_workers_are_given_up_after_a_time() -> None:
-    for one, expected in ((loader(), 600), (loader(timeout=9), 9), (loader(0), 0)):
-        limit_waiting(one)
-        assert one.timeout == expected
-
-
 class Fails:
     """A sample that does not come."""
 
@@ -217,18 +176,15 @@ class Fails:
 
 @pytest.mark.parametrize('call, words', [
     (lambda: time.sleep(1e6), 'DataLoader timed out after 1 '), (lambda: os._exit(9), 'DataLoader wor')])
-def test_what_torch_says_of_them_is_known(call: Callable, words: str) -> None:
-    with pytest.raises(RuntimeError) as raised:
-        next(iter(DataLoader(Fails(call), num_workers=1, timeout=1)))
-    assert str(lost_workers(raised.value)).startswith(f'the workers of a data loader give no more data ({words}')
-    assert lost_workers(RuntimeError('CUDA error')) is None
-
-
-@pytest.mark.slow
-def test_a_run_ends_if_its_workers_hang(toy_shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_give_no_data_are_given_up_in_a_sentence(call: Callable, words: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, 'LONGEST', 1)
-    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
-        'train_cfg.max_iters': 2, 'train_dataloader.num_workers': 1}), str(tmp_path))
-    monkeypatch.setattr('mmengine.dataset.BaseDataset.prepare_data', lambda self, index: time.sleep(
-        1e6 if torch.utils.data.get_worker_info() else 0) or dict(inputs=MEGABYTE))
-    assert refusal(train, cfg).startswith('the workers of a data loader give no more data (DataLoader timed out after ')
+    loaders = [DataLoader(Fails(call), num_workers=number, timeout=time) for number, time in ((1, 0), (1, 9), (0, 0))]
+    for loader in loaders:
+        workers.limit_waiting(loader)
+    assert [loader.timeout for loader in loaders] == [1, 9, 0]
+    with pytest.raises(RuntimeError) as raised:
+        next(iter(loaders[0]))
+    told = workers.lost_workers(raised.value)
+    assert str(told).startswith(f'the workers of a data loader give no more data ({words}')
+    assert workers.lost_workers(RuntimeError('CUDA error')) is None

@@ -185,7 +185,7 @@ def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterr
     with pytest.raises(SystemExit) as raised:
         train(cfgs[0], hooks=[hook])
     assert raised.value.code == 143 and signal.getsignal(signal.SIGTERM) == handler
-    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_3.pth')
+    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_3.pth')
     train(cfgs[1], resume='auto')
     found = read_checkpoint(tmp_path / 'iter_4.pth')
     for part in ('state_dict', 'optimizer'):
@@ -248,42 +248,37 @@ WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, me
 WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 
 
-def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> None:
-    """Writes a checkpoint of an iteration, or bytes that are none; the file is of another time."""
+def write(path: Path, content: dict | bytes) -> None:
+    """Writes a checkpoint, or bytes that are none."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        torch.save(dict(content, meta=dict(iter=step, epoch=0)), path)
-    os.utime(path, (seconds, seconds))
+        torch.save(dict(content, meta=dict(iter=1, epoch=0)), path)
 
 
 @pytest.mark.parametrize('note, content, expected, reason', [
-    ('iter_3.pth\n', None, 'iter_3.pth', ''),  # although others are higher
+    ('iter_3.pth\n', None, 'iter_3.pth', ''),  # although another is higher
     ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', 'last_checkpoint names it, in another folder.'),
-    ('last_checkpoint', None, 'iter_4.pth', 'last_checkpoint is damaged'),  # itself
     ('b', None, 'iter_4.pth', 'b cannot be read ('),
     ('a\nb', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).'),
-    ('iter_3.pth\0', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).'),
     ('\xff', None, 'iter_4.pth', 'last_checkpoint cannot be used ('),
     ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
-    ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
-    ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
+    ('b/iter_2.pth', WEIGHTS, 'iter_4.pth', 'b/iter_2.pth has no optimizer'),
+    ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
     ('', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).')])
-def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
+def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_number(
         note: str, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
         (tmp_path / folder).mkdir()
-    steps = {'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}
-    for seconds, (name, step) in enumerate(steps.items()):
-        write(tmp_path / name, WHOLE, step, seconds)  # names and times tell nothing
-    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 10, 9)  # to test with
-    write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
+    for name in ('iter_4.pth', 'iter_3.pth', 'c/iter_8.pth'):
+        write(tmp_path / name, WHOLE)
+    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS)  # to test with
     if content is not None:
-        write(tmp_path / 'b/iter_2.pth', content, 1)
+        write(tmp_path / 'b/iter_2.pth', content)
     (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note), 'latin-1')
-    path, checkpoint = find_checkpoint(str(tmp_path))
-    assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
-    start = rf'Resuming from {path}, because (checkpoint )?{tmp_path}/{re.escape(reason)}'
+    found = find_checkpoint(str(tmp_path))
+    assert found.path == str(tmp_path / expected) and list(found.content) == list(WHOLE)
+    start = rf'Resuming from {found.path}, because (checkpoint )?{tmp_path}/{re.escape(reason)}'
     assert [bool(re.match(start, message)) for _, message in log] == [True] * bool(reason)
 
 
@@ -294,24 +289,22 @@ def test_a_checkpoint_without_its_iteration_is_a_sentence(meta: object, tmp_path
     assert re.search(r'a\.pth has no meta(\.iter)?, so training cannot resume from it', told)
 
 
-@pytest.mark.parametrize('copy', [shutil.copytree, shutil.move])
-def test_a_copied_or_moved_work_dir_resumes_from_its_own_checkpoint(copy: Callable, tmp_path: Path) -> None:
+def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_one_there_is_a_sentence(
+        tmp_path: Path, log: list) -> None:
+    assert how_to_continue(tmp_path) == 'start again' and find_checkpoint(str(tmp_path)) is None
+    assert [text for _, text in log] == [
+        f'{tmp_path} has no complete checkpoint to resume from: training from the beginning.']
     (tmp_path / 'a').mkdir()
-    write(tmp_path / 'a/iter_2.pth', WHOLE, 1)
+    write(tmp_path / 'a/iter_2.pth', WHOLE)
+    assert how_to_continue(tmp_path / 'a') == f'continue from {tmp_path}/a/iter_2.pth with --resume'  # without a note
     (tmp_path / 'a/last_checkpoint').write_text(str(tmp_path / 'a/iter_2.pth'))
-    copy(tmp_path / 'a', tmp_path / 'b')
-    write(tmp_path / 'b/iter_1.pth', WHOLE, 2)
-    assert find_checkpoint(str(tmp_path / 'b'))[0] == str(tmp_path / 'b/iter_2.pth')
-
-
-@pytest.mark.parametrize('content, reason', [
-    (b'PK', '{} is damaged'), (WEIGHTS, r'\(checkpoint {} has no optimizer\)')])
-def test_none_that_is_whole_is_an_error(content: dict | bytes, reason: str, tmp_path: Path) -> None:
-    last = tmp_path / 'iter_2.pth'
-    write(last, content, 1)
-    (tmp_path / 'last_checkpoint').write_text(str(last))
-    with pytest.raises(UserError, match=f'no complete checkpoint .*{reason.format(last)}.*: choose another with --res'):
-        find_checkpoint(str(tmp_path))
+    shutil.move(tmp_path / 'a', tmp_path / 'b')
+    write(tmp_path / 'b/iter_3.pth', WHOLE)
+    assert find_checkpoint(str(tmp_path / 'b')).path == str(tmp_path / 'b/iter_2.pth')
+    for step in (2, 3):
+        write(tmp_path / f'b/iter_{step}.pth', b'PK')
+    with pytest.raises(UserError, match=r'no complete checkpoint .*iter_2\.pth is damaged.*: choose another with --res'):
+        find_checkpoint(str(tmp_path / 'b'))
 
 
 @pytest.mark.parametrize('restarts, resume, expected', [
@@ -323,33 +316,12 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', restarts)
     for name in ('work/iter_2.pth', 'first.pth'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        write(tmp_path / name, WHOLE, 1)
+        write(tmp_path / name, WHOLE)
     cfg = Config(dict(work_dir='work'))
     prepare_to_resume(cfg, resume)
     assert cfg.resume and Path(cfg.load_from).name == expected
     told = [message for _, message in log if 'torchrun' in message]
     assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
-
-
-@pytest.mark.parametrize('note, content, words', [
-    ('iter_2.pth', WHOLE, 'continue from {}/iter_2.pth with --resume'), (None, b'PK', 'start again'),
-    (None, WHOLE, 'continue from {}/iter_2.pth with --resume'),  # interrupted before the note is written
-    ('\0', WHOLE, 'continue from {}/iter_2.pth with --resume')])
-def test_what_is_told_after_an_interruption(note: str | None, content: dict | bytes, words: str, tmp_path: Path
-                                            ) -> None:
-    write(tmp_path / 'iter_2.pth', content, 1)
-    if note:
-        (tmp_path / 'last_checkpoint').write_text(note)
-    assert how_to_continue(tmp_path) == words.format(tmp_path)
-
-
-def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:
-    assert find_checkpoint(str(tmp_path)) is None
-    write(tmp_path / 'iter_2.pth', b'PK', 1)  # of a run that was killed before its first note
-    assert find_checkpoint(str(tmp_path)) is None
-    for (_, message), more in zip(log, ['', f' (checkpoint {tmp_path}/iter_2.pth is damaged'], strict=True):
-        assert message.startswith(f'{tmp_path} has no complete checkpoint to resume from{more}')
-        assert message.endswith(': training from the beginning.')
 
 
 @pytest.mark.parametrize('fail, words', [

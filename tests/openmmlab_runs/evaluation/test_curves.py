@@ -11,12 +11,10 @@ from matplotlib.figure import Figure
 from mmdet.evaluation import CocoMetric
 from torch import nn
 
-from openmmlab_runs.evaluation import score_curves
-from openmmlab_runs.evaluation.curves import Curve, curves_of
-from openmmlab_runs.evaluation.score_curves import draw_curves
-from openmmlab_runs.evaluation.thresholds import find_thresholds, write_thresholds
+from openmmlab_runs.evaluation import curves as module
+from openmmlab_runs.evaluation.curves import Curve, curves_of, draw_curves, find_thresholds, write_thresholds
 from tests.conftest import refusal
-from tests.openmmlab_runs.evaluation.test_evaluation import annotations, compute, predict  # noqa: F401  # annotations: a fixture
+from tests.openmmlab_runs.evaluation.test_metrics import annotations, compute, predict  # noqa: F401  # annotations: a fixture
 
 BOX, FAR = [0., 0., 10., 10.], [50., 50., 10., 10.]
 
@@ -79,18 +77,17 @@ def test_boxes_above_the_best_score_have_the_best_f1(boxes: list[tuple[float, bo
     assert curve.f1[kept.sum() - 1] == f1 == curve.f1.max() == curve.f1_above(np.array([threshold]))[0]
 
 
-def test_many_classes_are_a_bundle_and_those_without_objects_are_told(
+def test_many_classes_are_a_bundle(
         monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(score_curves, 'write_figure', lambda path, figure: drawn.append(figure))
+    monkeypatch.setattr(module, 'write_figure', lambda path, figure: drawn.append(figure))
     curves = [Curve(3 + index, np.array([0.9]), np.array([2]), np.array([1])) for index in range(30)]
     draw_curves([*curves, None, None], [f'_{index}$' for index in range(32)], tmp_path / 'curves.png')
     draw_curves([None], ['a'], tmp_path / 'curves.png')
     legend = drawn[0].axes[1].get_legend()
     texts = [text.get_text() for text in legend.texts]
-    assert len(drawn[0].axes[0].lines) == 31 and len(texts) == 11 and texts[-1] == 'mean of 30 classes'
+    assert len(drawn[0].axes[0].lines) == 30 and len(texts) == 10
     assert texts[0] == r' _29\$ (32 objects): F1 0.06 above 0.45'  # the most objects
-    assert legend.get_title().get_text() == 'classes without objects: 2'
 
 
 def test_scores_are_found_for_the_weights_that_they_were_measured_with(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
     hook.before_save_checkpoint(None, checkpoint)
     torch.save(checkpoint, tmp_path / 'a.pth')
     read = read_anywhere(tmp_path / 'a.pth')
-    assert read['meta'] == dict(iter=3, dataset_meta=dict(classes=('a', 'b')))
+    assert read['meta'] == dict(iter=3, dataset_meta=dict(classes=('a', 'b')), config_without_secrets=True)
     assert read['param_schedulers'] == [dict(best=2.)]
 
     hook.after_load_checkpoint(None, read)

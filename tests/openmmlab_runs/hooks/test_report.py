@@ -42,7 +42,7 @@ def test_the_curve_has_all_losses_and_metrics_by_iteration(monkeypatch: pytest.M
     assert every[:, 0].tolist() == list(range(101, 301)) and (every[:, 1] == losses).all()
     assert smooth[-1].tolist() == pytest.approx([300, losses[-4:].mean()])  # a fiftieth of the run
     lines = {line.get_label(): line.get_xydata() for axes in metrics for line in axes.lines}
-    assert lines.keys() == {'mAP', 'mAP_50'}
+    assert lines.keys() == {'mAP', 'mAP_50'}  # not mAP_l, of no object
     for name, line in lines.items():
         np.testing.assert_equal(line, [[step, one.get(name, np.nan)] for step, one in validations.items()])
 

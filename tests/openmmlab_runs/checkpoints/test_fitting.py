@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openmmlab_runs.checkpoints.comparing import check_fits, check_load_from, load_weights, show_unloaded
+from openmmlab_runs.checkpoints.fitting import check_fits, check_load_from, load_weights
+from openmmlab_runs.checkpoints.reading import Checkpoint, open_checkpoint
 from openmmlab_runs.errors import UserError
 from tests.conftest import refusal
 
@@ -20,12 +21,12 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     path = save(tmp_path / 'other.pth', nn.Sequential(nn.Linear(2, 4), nn.Identity(), nn.Linear(2, 3)).state_dict())
     assert ('2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight (4, 2) '
             'instead of (3, 2), 0.bias (4,) instead of (3,))') in (
-        refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path))
+        refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), open_checkpoint(path)))
     # What mmengine would not load does not fit, either.
     for content, words in ((dict(model=nn.Linear(2, 3).state_dict()), '2 missing'),
                            (dict(state_dict=None), 'has a NoneType for its state dict'),
                            ({0: torch.ones(1)}, 'has keys that are no names for its state dict')):
-        assert words in refusal(check_fits, nn.Linear(2, 3), save(path, content))
+        assert words in refusal(check_fits, nn.Linear(2, 3), Checkpoint(str(path), content))
 
 
 def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(t
         model = nn.Linear(2, 3)
         load_weights(model, path := save(tmp_path / 'a.pth', content))
         if 'model' not in content:  # which mmengine would not load
-            check_fits(model, path)
+            check_fits(model, open_checkpoint(path))
         torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
     before = model.weight.clone()
     path = save(tmp_path / 'a.pth', dict(weight=torch.zeros(3, 2)))
@@ -70,16 +71,16 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def test_copies_of_what_the_model_has_and_counters_may_be_left_over_and_are_told(log: list, tmp_path: Path) -> None:
     path = save(tmp_path / 'a.pth', dict(state_dict=weights_of(Decoder(is_doubled=True))))
     model = Decoder()
-    for check in (check_fits, load_weights):
+    for check in (lambda: check_fits(model, open_checkpoint(path)), lambda: load_weights(model, path)):
         log.clear()
-        check(model, path)
+        check()
         (level, told), = log
         assert level == 'WARNING'
         assert 'are copies of others or counters: 8 left over (decoder.branches.0.0.weight, ' in told
     assert torch.equal(model.head.branches[1][0].weight, torch.load(path)['state_dict']['decoder.branches.1.0.weight'])
     log.clear()
     weights = {**weights_of(Decoder()), 'head.norm.num_batches_tracked': torch.tensor(3)}
-    check_fits(Decoder(), save(path, weights))
+    check_fits(Decoder(), Checkpoint('a.pth', weights))
     assert 'counters: 1 left over (head.norm.num_batches_tracked)' in log[0][1]
 
 
@@ -90,21 +91,24 @@ def test_copies_of_what_the_model_has_and_counters_may_be_left_over_and_are_told
     (lambda weights: weights.update(a=torch.ones(1)), '1 left over (a)'),
     (lambda weights: weights.update({'decoder.last.bias': torch.ones(7)}),
      '1 of another shape (decoder.last.bias (7,) instead of (4,))')])
-def test_what_a_runner_does_not_load_is_shown(change: Callable, told: str | None, log: list) -> None:
+def test_what_a_runner_does_not_load_is_shown(change: Callable, told: str | None) -> None:
     weights = weights_of(Decoder())
     change(weights)
-    show_unloaded(Decoder(), weights, 'a.pth')
-    texts = [text for _, text in log if text.startswith('load_from')]
-    assert texts == ([] if told is None else [
+    assert check_load_from(Decoder(), Checkpoint('a.pth', weights)) == ('' if told is None else (
         f'load_from is a.pth, which fills {20 if "left" in told else 19} of the 20 tensors of the model; not loaded '
-        f'are {told}, as is normal for heads of other classes.'])
+        f'are {told}, as is normal for heads of other classes.'))
 
 
-@pytest.mark.parametrize('content', [dict(a=torch.ones(1)), dict(model=weights_of(Decoder()))])
-def test_load_from_without_a_tensor_that_mmengine_loads_is_refused(content: dict, tmp_path: Path) -> None:
-    path = save(tmp_path / 'a.pth', content)
-    assert f'load_from is {path}, which has none of the 20 tensors of the model' in (
-        refusal(show_unloaded, Decoder(), check_load_from(Decoder(), path), path))
+@pytest.mark.parametrize(('content', 'words'), [
+    (dict(a=torch.ones(1)), 'load_from is a.pth, which has none of the 20 tensors of the model'),
+    (dict(model=weights_of(Decoder())), 'load_from is a.pth, which has none of the 20 tensors of the model'),
+    ({'0.weight': torch.ones(3, 2), '0.bias': torch.ones(3), 'backbone.weight': torch.ones(4)},
+     'load_from (a.pth) does not fit the backbone of the model: 1 missing (backbone.bias); use a checkpoint of such')])
+def test_load_from_without_tensors_that_mmengine_loads_or_a_whole_backbone_is_refused(content: dict, words: str
+                                                                                    ) -> None:
+    model = nn.ModuleDict({'0': nn.Linear(2, 3), 'backbone': nn.BatchNorm1d(4, track_running_stats=False)})
+    assert words in refusal(check_load_from, model if 'backbone.weight' in content else Decoder(),
+                            Checkpoint('a.pth', content))
 
 
 def tied() -> dict[str, Tensor]:
@@ -129,12 +133,12 @@ def other_bias() -> dict[str, Tensor]:
     (lambda: {**weights_of(Decoder(is_doubled=True)), 'decoder.branches.1.0.bias': torch.ones(4)},
      '8 left over (decoder.branches.0.0.weight, decoder.branches.0.0.bias, '),
     (lambda: {**weights_of(Decoder()), 'stem.0.weight': torch.ones(4, 3, 1, 1).int()}, '1 of whole numbers (stem.0.w')])
-def test_what_computes_otherwise_is_refused(weights: Callable, words: str, tmp_path: Path) -> None:
-    assert words in refusal(check_fits, Decoder(), save(tmp_path / 'a.pth', weights()))
+def test_what_computes_otherwise_is_refused(weights: Callable, words: str) -> None:
+    assert words in refusal(check_fits, Decoder(), Checkpoint('a.pth', weights()))
 
 
-def test_a_parameter_that_equals_another_is_no_copy_if_its_module_is_there(tmp_path: Path) -> None:
+def test_a_parameter_that_equals_another_is_no_copy_if_its_module_is_there() -> None:
     weights = weights_of(Decoder())
     weights['decoder.last.bias'] = weights['decoder.blocks.0.bias']
-    path = save(tmp_path / 'a.pth', weights)
-    assert '1 left over (decoder.last.bias)' in refusal(check_fits, Decoder(has_bias=False), path)
+    assert '1 left over (decoder.last.bias)' in refusal(
+        check_fits, Decoder(has_bias=False), Checkpoint('a.pth', weights))

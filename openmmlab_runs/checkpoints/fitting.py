@@ -1,49 +1,41 @@
 """Compares checkpoints with models: what is missing, left over or of another shape."""
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
-from openmmlab_runs.errors import UserError, show
+from openmmlab_runs.errors import UserError
 
-from .reading import bare, check_weights, is_spread, read_checkpoint, read_weights, unwrap
+from .reading import Checkpoint, is_spread, open_checkpoint
 
 COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval mode, nor with a momentum
 
 
-@runtime_checkable
-class ChecksWeights(Protocol):
-    """A backbone that tells what a run must fit: the channels of its images, and of each map that it returns."""
-    in_channels: int
-    out_channels: tuple[int, ...]
-
-    def translated(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns weights of the backbone with its names, if they have those of another library; else unchanged."""
-
-    def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
-        """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone."""
+def inner(model: nn.Module) -> nn.Module:
+    return model.module if is_model_wrapper(model) else model  # type: ignore[return-value]  # any attribute
 
 
-def translated(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
-    """Returns weights with the names of a model, where those of its backbones are of another library."""
-    for prefix, backbone in backbones_of(model).items():
-        start = f'{prefix}.' if prefix else ''
-        theirs = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
-        ours = backbone.translated(theirs)
-        if ours is not theirs:
-            rest = {name: tensor for name, tensor in weights.items() if not name.startswith(start)}
-            weights = {**rest, **{start + name: tensor for name, tensor in ours.items()}}
-    return weights
+def hash_weights(model: nn.Module) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for value in model.state_dict().values():
+        if isinstance(value, Tensor):
+            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
-def backbones_of(model: nn.Module) -> dict[str, Any]:
-    """Returns the backbones in a model that check their weights, by name."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
+def renamed(model: nn.Module, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns weights as a model takes them: its modules may rename or resize them before they load (pre-hooks)."""
+    taken = dict(weights)
+    for name, module in model.named_modules():
+        for hook in module._load_state_dict_pre_hooks.values():
+            hook(taken, f'{name}.' if name else '', {}, True, [], [], [])
+    return taken
 
 
 def compare(weights: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> dict[str, list[str]]:
@@ -70,32 +62,27 @@ def refuse(found: Mapping[str, Sequence[str]], what: str, model: str, todo: str)
         raise UserError(f'{what} does not fit {model}: {misfits}; {todo}.')
 
 
-def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
+def check_fits(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Raises a UserError unless a checkpoint fits a new model; mmengine would only warn about differences.
 
-    It reads the file, unless its content is given. As mmengine, it reads the weights at no other key than 'state_dict',
-    or at the top level. A parameter or buffer must not be missing, left over, of another shape, not finite, or of whole
-    numbers instead of fractions. It warns of tensors that nothing reads, see `find_unread`.
+    As mmengine, it reads the weights at no other key than 'state_dict', or at the top level. A parameter or buffer must
+    not be missing, left over, of another shape, not finite, or of whole numbers instead of fractions. It warns of
+    tensors that nothing reads, see `find_unread`.
     """
-    checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
-    weights = checkpoint.get('state_dict', checkpoint)
-    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
-        raise UserError(f'checkpoint {path} has {has} for its state dict, but must have a dict of tensors by name: use '
-                        'a checkpoint of the model of the config.')
-    check_weights(checkpoint, path, inner(model).state_dict())
-    _fitting(model, bare(weights), path, 'the model of the config')
+    weights = checkpoint.state_dict
+    checkpoint.check_weights(inner(model).state_dict())
+    _fitting(model, weights, checkpoint.path, 'the model of the config')
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Loads a checkpoint, with its weights under any key (see `unwrap`), or raises the UserError of `check_fits`."""
-    weights = read_weights(path, own=inner(model).state_dict()).tensors
-    model.load_state_dict(_fitting(model, weights, path, f'the {type(model).__name__} it is for'))
+    """Loads a checkpoint, with its weights under any key, or raises the UserError of `check_fits`."""
+    weights = open_checkpoint(path).weights(inner(model).state_dict()).tensors
+    model.load_state_dict(_fitting(model, weights, str(path), f'the {type(model).__name__} it is for'))
 
 
-def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: str) -> dict[str, Any]:
+def _fitting(model: nn.Module, weights: dict[str, Any], path: str, what: str) -> dict[str, Any]:
     """Returns weights without those that nothing reads, of which it warns; raises a UserError if they do not fit."""
-    weights = translated(inner(model), weights)
+    weights = renamed(inner(model), weights)
     wanted, unread = inner(model).state_dict(), find_unread(inner(model), weights)
     fitting = {name: tensor for name, tensor in weights.items() if name not in unread}
     refuse(compare(fitting, wanted), f'checkpoint {path}', f'{what}, with {len(wanted)} tensors',
@@ -106,40 +93,28 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
     return fitting
 
 
-def check_load_from(model: nn.Module, path: str | Path) -> dict[str, Any]:
-    """Raises a UserError unless a checkpoint has weights (see `read_weights`) that fill backbones with `check_weights`;
-    mmengine only warns. Returns the weights that mmengine loads, with the model's names.
+def check_load_from(model: nn.Module, checkpoint: Checkpoint) -> str:
+    """Returns a sentence on what `load_from` does not load of a checkpoint, or leaves out of the model; '' for nothing.
+
+    Raises:
+        UserError: If weights are not plain and finite, fill no tensor, or not all of a backbone; mmengine only warns.
     """
-    checkpoint = read_checkpoint(path)
-    weights = translated(inner(model), unwrap(checkpoint, path, inner(model).state_dict()).tensors)
-    for prefix, backbone in backbones_of(inner(model)).items():
-        start = f'{prefix}.'
-        found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
-        if found.keys().isdisjoint(backbone.state_dict()):
-            raise UserError(f'load_from is {path}, which has no weights below {prefix!r}: use a checkpoint of '
-                            f'such a model, or load weights of a backbone alone with model.{prefix}.init_cfg='
-                            "dict(type='Pretrained', checkpoint=...).")
-        backbone.check_weights(found, f'load_from ({path})')
-    return translated(inner(model), bare(checkpoint.get('state_dict', checkpoint)))
-
-
-def show_unloaded(model: nn.Module, weights: Mapping[str, Any], path: str | Path) -> None:
-    """Shows what of a checkpoint's weights, and of the model, `load_from` leaves out; a UserError if that is all."""
-    wanted, given = ({name: tensor for name, tensor in part.items() if not name.endswith(COUNTER)}
-                     for part in (inner(model).state_dict(), weights))
-    found = compare(given, wanted)
+    wanted = {name: tensor for name, tensor in inner(model).state_dict().items() if not name.endswith(COUNTER)}
+    checkpoint.check_weights(wanted)
+    given = renamed(inner(model), checkpoint.state_dict)
+    found = compare({name: tensor for name, tensor in given.items() if not name.endswith(COUNTER)}, wanted)
     found.pop('of whole numbers')  # torch converts them
     loaded = len(wanted) - len(found['missing']) - len(found['of another shape'])
     if loaded <= 0:
-        raise UserError(f'load_from is {path}, which has none of the {len(wanted)} tensors of the model: use a '
-                        'checkpoint of such a model.')
-    if misfits := counted(found):
-        show(f'load_from is {path}, which fills {loaded} of the {len(wanted)} tensors of the model; not loaded are '
-             f'{misfits}, as is normal for heads of other classes.')
-
-
-def inner(model: nn.Module) -> nn.Module:
-    return model.module if is_model_wrapper(model) else model  # type: ignore[return-value]  # any attribute
+        raise UserError(f'load_from is {checkpoint.path}, which has none of the {len(wanted)} tensors of the model: '
+                        'use a checkpoint of such a model.')
+    backbone = {what: [name for name in names if f'.{name}'.count('.backbone.')] for what, names in found.items()}
+    refuse({**backbone, 'left over': []}, f'load_from ({checkpoint.path})', 'the backbone of the model',
+           'use a checkpoint of such a model, or load weights of a backbone alone with model.backbone.init_cfg='
+           "dict(type='Pretrained', checkpoint=...)")
+    misfits = counted(found)
+    return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of the {len(wanted)} tensors of the '
+                        f'model; not loaded are {misfits}, as is normal for heads of other classes.')
 
 
 def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:

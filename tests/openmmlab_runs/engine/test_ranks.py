@@ -19,8 +19,7 @@ from mmengine.dataset import BaseDataset
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.engine.process_group import process_group
-from openmmlab_runs.engine.ranks import share_annotations
+from openmmlab_runs.engine.ranks import process_group, share_annotations
 from tests.conftest import UPERNET, Trained, toy_overrides
 
 # What the main rank says, by what each does in a folder of its own: its options, and whether it resumes.

@@ -15,8 +15,7 @@ from torch import nn
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.hooks.accumulation import ACCUMULATED
-from openmmlab_runs.hooks.schedule import STATE
+from openmmlab_runs.hooks.same_state import ACCUMULATED, STATE
 from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
 from tests.openmmlab_runs.engine.test_run import run_log
 

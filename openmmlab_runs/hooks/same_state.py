@@ -1,31 +1,72 @@
-"""Compares optimizers and schedule of a checkpoint with a run that resumes from it, and tells the rate that stays."""
+"""What a resumed run must have like its checkpoint's: settings, optimizers, schedules, and gradients of an accumulation
+that is under way (`optim_wrapper.accumulative_counts` is more than 1).
+"""
 import copy
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from mmengine.config import Config
+from mmengine.dist import all_gather_object, all_reduce, get_world_size
 from mmengine.hooks import EMAHook
-from mmengine.optim import _ParamScheduler
+from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict, _ParamScheduler
 from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 from mmengine.runner import EpochBasedTrainLoop, Runner
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from openmmlab_runs.checkpoints.comparing import inner
-from openmmlab_runs.engine.ranks import differences, end_all
+from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.config_walk import walk
+from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.resuming import INSTEAD
 from openmmlab_runs.errors import UserError, show
-
-from .accumulation import wrappers
+from openmmlab_runs.redaction import is_secret, redact
 
 # The key of a checkpoint's `meta` for what `state_of` returns.
 STATE = 'kind_of_state'
+# The key of a checkpoint for the gradients, and for the backward passes until then of each optimizer.
+ACCUMULATED = 'accumulated_gradients'
+# Parts of a config on which the weights depend, and what in them they do not depend on.
+PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
+LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
+DATA_ROOT = 'data_root'  # machines may have their data in different folders
+MAX_NAMED = 4
 # The beginnings of the settings of a schedule.
-SETTINGS = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
+SCHEDULE = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
+
+
+def settings(cfg: Config) -> dict[str, str]:
+    """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
+    parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
+    found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+             for path, part in walk(parts) for key, value in part.items()
+             if value is not None and key != DATA_ROOT and not any(walk(value))}  # None is as good as no value
+    return {key: value for key, value in found.items() if key.removeprefix('train_dataloader.') not in LOADING}
+
+
+def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
+    # Texts end with a quote, containers with a bracket: others, such as numbers, are no secrets.
+    mine, others = ({key: redact(value)[0] for key, value in part.items() if not (
+        is_secret(key) and value.endswith(('"', "'", ')', ']', '}')))} for part in (mine, others))
+    keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]
+    named = ', '.join(f'{key} is {mine.get(key, "not set")} (not {others.get(key, "set")})' for key in keys[:MAX_NAMED])
+    return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')
+
+
+def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
+    """Returns the optimizer wrappers of a runner by name; a single one is ''."""
+    found = runner.optim_wrapper
+    return dict(found.items()) if isinstance(found, OptimWrapperDict) else {'': found}
 
 
 def has_other_schedule(mine: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Returns whether the settings of two runs differ in what the learning rate depends on."""
-    return any(mine.get(key) != others.get(key) for key in {**mine, **others} if key.startswith(SETTINGS))
+    return any(mine.get(key) != others.get(key) for key in {**mine, **others} if key.startswith(SCHEDULE))
 
 
 def state_of(runner: Runner) -> dict[str, str]:
@@ -97,3 +138,39 @@ def last_rate(group: dict[str, Any], schedulers: Sequence[_ParamScheduler], runn
                 if not one.by_epoch or (length and step % length == 0):
                     one.step()
     return float(group['lr'])
+
+
+def average_gradients(runner: Runner) -> None:
+    """Replaces gradients by their mean of all ranks, because only the main process saves them. All ranks must call it.
+    """
+    if get_world_size() == 1 or not isinstance(runner.model, DistributedDataParallel):
+        return
+    parameters = dict(_parameters(runner))
+    own = [name for name, parameter in parameters.items() if parameter.grad is not None]
+    for name in dict.fromkeys(name for names in all_gather_object(own) for name in names):
+        parameter = parameters[name]
+        if parameter.grad is None:  # this rank has not used it
+            parameter.grad = torch.zeros_like(parameter)
+        all_reduce(parameter.grad, 'mean')
+
+
+def accumulated(runner: Runner) -> dict[str, Any]:
+    """Returns the content of a checkpoint for the accumulation that is under way; {} if there is none, and for FSDP."""
+    gradients = {name: parameter.grad.detach().cpu() for name, parameter in _parameters(runner)
+                 if parameter.grad is not None}
+    counts = {name: wrapper.inner_count for name, wrapper in wrappers(runner).items()}
+    return {ACCUMULATED: dict(gradients=gradients, counts=counts)} if gradients else {}
+
+
+def put_back(runner: Runner, gradients: Mapping[str, Tensor]) -> None:
+    for name, parameter in inner(runner.model).named_parameters():
+        if name in gradients:
+            parameter.grad = gradients[name].to(parameter)
+
+
+def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:
+    if is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
+        return
+    trained = {parameter for wrapper in wrappers(runner).values() for group in wrapper.optimizer.param_groups
+               for parameter in group['params']}
+    yield from ((name, one) for name, one in inner(runner.model).named_parameters() if one in trained)

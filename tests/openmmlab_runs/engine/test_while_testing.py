@@ -11,7 +11,7 @@ from pycocotools.coco import COCO
 
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.engine.views import SCALES, MergeViewsHook, views_of
+from openmmlab_runs.engine.while_testing import SCALES, MergeViewsHook, views_of
 from openmmlab_runs.pictures.prediction import SCORE_THR
 from openmmlab_runs.predict.predicting import build_inferencer, predict
 from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
