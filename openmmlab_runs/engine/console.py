@@ -21,7 +21,7 @@ from openmmlab_runs.redaction import redact_text
 # What pycocotools, and mmengine without a logger, print about their work.
 TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
                   'running per image|evaluate annotation type|accumulating evaluation|converting ndarray|'
-                  'loads checkpoint by|the model and loaded state dict)', re.I)
+                  'loads checkpoint by|the model and loaded state dict|could not import)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated',
@@ -98,19 +98,19 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        self._tell(runner.iter + 1, runner.max_iters, describe_run(runner), 1 if not self.begun else interval)
+        done, total = runner.iter + 1, runner.max_iters
+        self._tell(done, total, describe_run(runner), not self.begun or done % interval == 0 or done == total)
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        total = len(runner.val_dataloader)
-        self._tell(batch_idx + 1, total, 'validation', max(total // 10, 10))
+        self._tell(batch_idx + 1, len(runner.val_dataloader), 'validation')
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        total = len(runner.test_dataloader)
-        self._tell(batch_idx + 1, total, 'test', max(total // 10, 10))
+        self._tell(batch_idx + 1, len(runner.test_dataloader), 'test')
 
-    def _tell(self, done: int, total: int, state: str, interval: int) -> None:
-        if self.handler.level <= logging.INFO and (done % interval == 0 or done == total):
+    def _tell(self, done: int, total: int, state: str, is_due: bool | None = None) -> None:
+        is_due = done % max(total // 10, 10) == 0 if is_due is None else is_due
+        if self.handler.level <= logging.INFO and is_due:
             say(f'{done:{len(str(total))}}/{total}  {state}')
 
 

@@ -69,7 +69,7 @@ class Confusion:
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
         names = [label(name) for name in (*self.classes, *(['no box'] if self.of_boxes else []))]
-        shares = (total / total.sum(1, keepdim=True)).nan_to_num()[:len(names), :len(names)]
+        shares = (total / total.sum(1, keepdim=True)).nan_to_num()[:len(names), :len(names)].numpy()
         inches = 3 + 0.45 * min(len(names), 40)
         figure = Figure((inches + 1, inches), layout='constrained')
         axes = figure.add_subplot(title=title, xlabel='predicted', ylabel='true')

@@ -291,8 +291,8 @@ def test_a_metric_for_masks_needs_a_head_for_them() -> None:
 @pytest.mark.parametrize('meta, expected', [
     (dict(dataset_meta=dict(classes=('a', 'b'))), ['a', 'b']), (dict(dataset_meta=dict(classes='ab')), ['ab']),
     (dict(dataset_meta=dict(CLASSES=['a', 'b'])), ['a', 'b']), (dict(CLASSES=('a', 'b')), ['a', 'b']),
-    (dict(dataset_meta=None), []), (None, [])])
-def test_classes_are_found_where_libraries_write_them(meta: dict | None, expected: list[str]) -> None:
+    (dict(dataset_meta=None), []), ({}, [])])
+def test_classes_are_found_where_libraries_write_them(meta: dict, expected: list[str]) -> None:
     assert trained_classes(meta) == expected
 
 
