@@ -4,11 +4,9 @@ import math
 import os
 import pickle
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -45,11 +43,9 @@ class Checkpoint:
     Attributes:
         path: The path or address that a user named.
         content: Tensors, numbers, strings and their containers.
-        file: A file that torch reads with `weights_only`, and that has no more than `content`; None if there is none.
     """
     path: str
     content: dict[str, Any]
-    file: Path | None = None
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -111,13 +107,11 @@ def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
     """
     with fetched(path) as local:
         file = Path(local)
-        is_safe = is_safetensors(path) or is_safetensors(file)
-        content, left_out = _parse(path, file, is_safe, map_location)
-        stays = '://' not in str(path) or file.is_relative_to(torch.hub.get_dir())
+        content, left_out = _parse(path, file, is_safetensors(path) or is_safetensors(file), map_location)
     if left_out:
         print_log(f'checkpoint {path} has objects other than tensors and plain data under {", ".join(left_out[:3])}'
                   f'{", ..." if left_out[3:] else ""}; they are left out.', 'current', logging.WARNING)
-    return Checkpoint(str(path), content, None if is_safe or left_out or not stays else file)
+    return Checkpoint(str(path), content)
 
 
 def _parse(path: str | Path, file: Path, is_safe: bool, map_location: str) -> tuple[dict[str, Any], list[str]]:
@@ -149,17 +143,6 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
 
 def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
     return open_checkpoint(path, map_location).weights()
-
-
-@contextmanager
-def readable(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yields a file of a checkpoint that mmengine reads with `weights_only`: its own, or else a temporary copy."""
-    with TemporaryDirectory() as folder:
-        file = checkpoint.file
-        if not file:
-            file = Path(folder, 'checkpoint.pth')
-            torch.save(checkpoint.content, file)
-        yield str(file)
 
 
 def bare(weights: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
-from openmmlab_runs.checkpoints.reading import Checkpoint, open_checkpoint, read_checkpoint, read_weights, readable
+from openmmlab_runs.checkpoints.reading import Checkpoint, read_checkpoint, read_weights
 from openmmlab_runs.checkpoints.restricted import LOCK
 from openmmlab_runs.errors import MissingFile, UserError
 from tests.conftest import refusal
@@ -126,17 +126,6 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
         assert 'a.pth holds no tensors ' in told and words in told
 
 
-def test_mmengine_gets_the_file_itself_or_a_copy_of_safetensors(tmp_path: Path) -> None:
-    weights = nn.Linear(2, 3).state_dict()
-    path = save(tmp_path / 'a.pth', dict(state_dict=weights, meta=dict(iter=1)))
-    with readable(open_checkpoint(path)) as local:
-        assert local == str(path)
-    save_file(weights, tmp_path / 'b.safetensors')
-    with readable(open_checkpoint(tmp_path / 'b.safetensors')) as local:
-        torch.testing.assert_close(torch.load(local, weights_only=True), dict(weights), rtol=0, atol=0)
-    assert not Path(local).exists()
-
-
 class Call:
     """A pickle of it calls a function, and may give a state to what that returns."""
 
@@ -196,7 +185,7 @@ print(os.listdir())
 
 
 @pytest.mark.parametrize('is_new', [True, False])
-def test_a_log_is_left_out_and_told_and_mmengine_gets_a_copy_without_it(is_new: bool, tmp_path: Path, log: list
+def test_a_log_is_left_out_and_told(is_new: bool, tmp_path: Path, log: list
                                                                         ) -> None:
     path = tmp_path / 'a.pth'
     hub = dict(log_scalars=dict(loss=HistoryBuffer([1.], [1])), runtime_info=dict(iter=3, best=np.float32(1)))
@@ -207,9 +196,6 @@ def test_a_log_is_left_out_and_told_and_mmengine_gets_a_copy_without_it(is_new: 
     assert found == dict(message_hub=dict(log_scalars={}, runtime_info=dict(iter=3)))
     assert log == [('WARNING', f'checkpoint {path} has objects other than tensors and plain data under args, rates, '
                                'param_schedulers, ...; they are left out.')]
-    with readable(open_checkpoint(path)) as local:
-        assert torch.load(local, weights_only=True).keys() == {'state_dict', 'message_hub'}
-    assert not Path(local).exists()
 
 
 def test_containers_that_hold_each_other_are_read_once(tmp_path: Path) -> None:
