@@ -8,7 +8,7 @@ from torch import nn
 
 from openmmlab_runs.checkpoints.reading import check_tensors
 from openmmlab_runs.errors import UserError, did_you_mean
-from openmmlab_runs.files import write_checkpoint, write_text
+from openmmlab_runs.files import to_bytes, write_bytes, write_text
 
 try:
     from huggingface_hub import PyTorchModelHubMixin
@@ -92,7 +92,7 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
     # there is none.
     def _save_pretrained(self, save_directory: Path) -> None:
         write_text(save_directory / 'config.json', json.dumps(self._config(), indent=2) + '\n')
-        write_checkpoint(save_directory / 'model.safetensors', self.state_dict())
+        write_bytes(save_directory / 'model.safetensors', to_bytes(self.state_dict(), safetensors=True))
 
     def _config(self) -> dict[str, Any]:
         """Returns all arguments except `init_cfg`, which may name a local file."""

@@ -126,18 +126,12 @@ def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] 
         picture.save(temporary, format='jpeg' if path.suffix == '.jpg' else 'png', quality=95)
 
 
-def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint atomically: a dict of tensors as safetensors if the suffix says so, else with torch.save."""
-    write_bytes(path, to_bytes(content, path.suffix == '.safetensors'))
-
-
 def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
-    """Returns the content of the file that `write_checkpoint` writes, of torch.save by default."""
+    """Returns a checkpoint as a file of torch.save, or a dict of tensors as one of safetensors, an optional package."""
     if safetensors:
-        from safetensors.torch import save  # an optional package
+        from safetensors.torch import save
         return save({name: tensor.clone().contiguous() for name, tensor in content.items()})
-    # On a full disk, torch.save to a file would raise a RuntimeError about something else.
-    buffer = io.BytesIO()
+    buffer = io.BytesIO()  # on a full disk, torch.save to a file would raise a RuntimeError about something else
     torch.save(content, buffer)
     return buffer.getvalue()
 
@@ -185,7 +179,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno and not error.filename:
+        if error.errno:
             error.filename = str(path)
         raise
 
@@ -221,16 +215,13 @@ def whole_file(path: Path) -> Iterator[Path]:
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes
     temporary = path.with_name(f'{start}.{os.getpid()}.{secrets.token_hex(8)}.tmp')
     try:
-        temporary.touch(exist_ok=False)
-        yield temporary
-        with temporary.open('rb') as file:
-            # Without fsync, a crash of the machine could leave an empty file. Some file systems report only here that
-            # they are full.
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno:  # errors of write() have no file name
-            error.filename = str(path)
-        raise
+        with named(path):
+            temporary.touch(exist_ok=False)
+            yield temporary
+            with temporary.open('rb') as file:
+                # Without fsync, a crash of the machine could leave an empty file. Some file systems report only here
+                # that they are full.
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
@@ -40,12 +39,9 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, Ov
 # A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
 LARGE, RATIO = 2 ** 28, 100
 
-# mmengine's own client for s3:// is not public; where it is installed, it stays.
-PREFIXES = [scheme for scheme in (ZIP, *STORES) if scheme != 's3' or not find_spec('petrel_client')]
 
-
-@FileClient.register_backend('fsspec', prefixes=[scheme for scheme in PREFIXES if scheme != 's3'], force=True)
-@register_backend('fsspec', prefixes=PREFIXES, force=True)
+@FileClient.register_backend('fsspec', prefixes=[one for one in (ZIP, *STORES) if one != 's3'], force=True)
+@register_backend('fsspec', prefixes=[ZIP, *STORES], force=True)
 class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of zip archives.
 
@@ -65,13 +61,12 @@ class FsspecBackend(BaseStorageBackend):
             files, inside = _open(str(path), self.options)
             if _scheme(path) == ZIP:
                 return action(files, inside)
-            return limited(str(path), lambda: action(files, inside), (
-                lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
+            return limited(str(path), lambda: action(files, inside),
+                           lambda: (files.size(inside) or 0) if size is None else size, LISTING if lists else TRY)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         except ImportError as error:
-            package = STORES.get(_scheme(path))
-            raise ImportError(f'{path} needs {package}: pip install {package}.') from error
+            raise ImportError(f'{path} needs a package: pip install {STORES.get(_scheme(path))}.') from error
         except BROKEN as error:
             if _scheme(path) != ZIP or isinstance(error, UserError):
                 raise
@@ -171,7 +166,7 @@ def limited(path: str, action: Callable[[], T], size: Callable[[], int], seconds
 
 def for_checkpoints(address: str) -> str:
     """Returns the address of a folder for checkpoints: mmengine's `FileClient` lets nobody replace its `s3://`."""
-    return re.sub('^s3://', 's3a://', address) if 's3' in PREFIXES else address
+    return re.sub('^s3://', 's3a://', address)
 
 
 def _scheme(path: str | Path) -> str:

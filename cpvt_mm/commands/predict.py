@@ -11,7 +11,7 @@ microscope images.
 """
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, has_16_bits
-from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, ScoreThr, check_score_thr, least_scores, to_coco
+from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, check_score_thr, least_scores, to_coco
 from openmmlab_runs.predict.predicting import build_inferencer, infer
 from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
 from openmmlab_runs.predict.tiles import make_tiling
@@ -82,16 +82,6 @@ def score(text: str) -> tuple[str, float]:
     """Returns a class, '' for all, and its score, from `[CLASS=]SCORE`; a class may have an equals sign."""
     name, _, value = text.rpartition('=')
     return name, float(value)
-
-
-def to_score_thr(given: dict[str, float], classes: Sequence[str], default: ScoreThr) -> ScoreThr:
-    """Returns scores of classes, which the model must have; the others have that of the class '', or the default."""
-    others = given.pop('', default)
-    if not given:
-        return others
-    score_thr = {**(others if isinstance(others, Mapping) else dict.fromkeys(classes, others)), **given}
-    least_scores(score_thr, classes)
-    return score_thr
 
 
 def open_images(args: argparse.Namespace) -> Iterable[Named]:
@@ -185,7 +175,9 @@ def main() -> None:
     if scores and cfg.default_scope == 'mmseg':
         raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
-    score_thr = to_score_thr(scores, inferencer.model.dataset_meta['classes'], inferencer.score_thr)
+    known = inferencer.score_thr
+    score_thr = scores if '' in scores else {**(known if isinstance(known, Mapping) else {'': known}), **scores}
+    least_scores(score_thr, inferencer.model.dataset_meta['classes'])  # which refuses names that it does not know
     with held(folder), Progress() as progress:
         in_tiles = progress.add_task('Tiles', visible=False)
 

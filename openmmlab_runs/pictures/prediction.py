@@ -18,7 +18,7 @@ from .painting import ALPHA, paint_boxes, paint_label_map
 
 Picture: TypeAlias = str | Path | np.ndarray  # a file, or pixels
 SCORE_THR = 0.3  # as in mmdet
-# A score, or scores by the names of classes; classes that are not named have SCORE_THR.
+# A score, or scores by the names of classes; those that are not named have that of '', or else SCORE_THR.
 ScoreThr: TypeAlias = float | Mapping[str, float]
 
 
@@ -58,7 +58,7 @@ class Prediction:
 
         Args:
             score_thr: A score, or a dict with scores by the names of classes, in which a class that is not named has
-                0.3. Defaults to None: that of the prediction. A label map has no scores, and stays.
+                that of '', or else 0.3. Defaults to None: that of the prediction. A label map has no scores, and stays.
 
         Raises:
             UserError: If the model has no class of a name.
@@ -172,13 +172,13 @@ def check_score_thr(score_thr: ScoreThr) -> None:
 def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
     """Returns the threshold of each class, `(C,)`; see `Prediction.above`."""
     check_score_thr(score_thr)
-    thresholds = score_thr if isinstance(score_thr, Mapping) else dict.fromkeys(classes, score_thr)
+    thresholds = score_thr if isinstance(score_thr, Mapping) else {'': score_thr}
     for name in thresholds:
-        if name not in classes:
+        if name and name not in classes:
             raise UserError(f'score_thr has a score for {name}, which is no class of the model'
                             f'{did_you_mean(name, classes)}: name one of its classes, or give a number.')
     # Of the type of scores, so that none is above itself.
-    return np.array([thresholds.get(name, SCORE_THR) for name in classes], np.float32)
+    return np.array([thresholds.get(name, thresholds.get('', SCORE_THR)) for name in classes], np.float32)
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:

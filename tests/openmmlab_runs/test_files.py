@@ -7,11 +7,8 @@ import multiprocessing
 import os
 import platform
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from pickle import PicklingError
 from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
@@ -39,13 +36,14 @@ from openmmlab_runs.files import (
     list_images,
     read_state,
     remove_leftovers,
+    to_bytes,
     unique_name,
     whole_file,
-    write_checkpoint,
+    write_bytes,
     write_text,
 )
 from openmmlab_runs.pictures.images import read_image
-from tests.conftest import ROOT, UPERNET, build_model, refusal
+from tests.conftest import UPERNET, build_model, refusal
 from tests.odd_texts import file_names
 
 
@@ -86,17 +84,18 @@ def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp
     weight = torch.randn(2, 3)
     content = dict(weight=weight, tied=weight, transposed=weight.T, part=weight[1:])
     path = tmp_path / f'a{suffix}'
-    write_checkpoint(path, content)
+    write_bytes(path, to_bytes(content, suffix == '.safetensors'))
     assert list(tmp_path.iterdir()) == [path]
     torch.testing.assert_close(dict(read_checkpoint(path)), content, rtol=0, atol=0)
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / 'a.pth').write_text('before')
-    with pytest.raises((AttributeError, PicklingError)):  # the second one since Python 3.14
-        write_checkpoint(tmp_path / 'a.pth', dict(function=lambda: None))
-    assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
-    assert (tmp_path / 'a.pth').read_text() == 'before'
+    path = tmp_path / 'a.pth'
+    path.write_text('before')
+    with pytest.raises(OSError, match=re.escape(f"full: '{path}'")), whole_file(path) as temporary:
+        temporary.write_text('half')
+        raise OSError(errno.ENOSPC, 'full')
+    assert [*tmp_path.iterdir()] == [path] and path.read_text() == 'before'
 
 
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
@@ -140,25 +139,6 @@ def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:
             torch.testing.assert_close(to_input(image, Config(cfg)), expected)
 
 
-def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
-    code = f"""
-import time
-from pathlib import Path
-from openmmlab_runs.files import held
-with held(Path({str(tmp_path)!r})):
-    print('held', flush=True)
-    time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout.readline() == 'held\n'
-        told = refusal(held(tmp_path).__enter__)
-        assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
-        process.kill()
-    with held(tmp_path), held(tmp_path / 'another'):
-        assert (tmp_path / '.holder').read_text() == f'process {os.getpid()} on {platform.node()}'
-    assert list(tmp_path.iterdir()) == []
-
-
 FORK = multiprocessing.get_context('fork')
 
 
@@ -179,25 +159,33 @@ def refused_elsewhere(folder: Path) -> str:
     return told.get()
 
 
-def test_a_run_that_failed_does_not_hold_a_folder_against_its_own_process(tmp_path: Path) -> None:
+def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    holds, end = FORK.Event(), FORK.Event()
+
+    def hold() -> None:
+        with held(tmp_path):
+            holds.set()
+            end.wait()
+
+    process = FORK.Process(target=hold)
+    process.start()
+    holds.wait()
+    told = refusal(held(tmp_path).__enter__)
+    assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
+    process.kill()
+    process.join()
     failed = held(tmp_path)
     failed.__enter__()
-    with held(tmp_path):
-        del failed  # as when Python collects what is left of it
-        gc.collect()
-        assert f'process {os.getpid()} on ' in refused_elsewhere(tmp_path)
-    assert refused_elsewhere(tmp_path) == ''
-
-
-def test_a_process_that_this_one_leaves_behind_does_not_hold_its_folder(tmp_path: Path) -> None:
-    end = FORK.Event()
-    with held(tmp_path):
-        left = FORK.Process(target=end.wait)
+    with held(tmp_path), held(tmp_path / 'another'):
+        left = FORK.Process(target=end.wait)  # which has the files of this one
         left.start()
+        del failed  # as when Python collects what is left of a run that failed
+        gc.collect()
         assert f'process {os.getpid()} on ' in refused_elsewhere(tmp_path)
     assert refused_elsewhere(tmp_path) == ''
     end.set()
     left.join()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize('error', [OSError(errno.ENOLCK, 'No locks available'), NotImplementedError('No locks')])
@@ -285,12 +273,10 @@ def test_a_small_file_of_any_content_is_read_or_named(tmp_path_factory: pytest.T
 
 
 @pytest.mark.parametrize('make, words', [
-    (lambda path: None, None), (Path.mkdir, ' is a folder: remove it.'),
+    (Path.mkdir, ' is a folder: remove it.'),
     (os.mkfifo, ' is a named pipe (FIFO), not a file: remove it.'),  # which would never be read to its end
     (lambda path: path.symlink_to('no'), ' is a link to a file that does not exist: remove it.')])
-def test_what_is_no_small_file_is_named(make: Callable[[Path], None], words: str | None, tmp_path: Path) -> None:
+def test_what_is_no_small_file_is_named(make: Callable[[Path], None], words: str, tmp_path: Path) -> None:
+    assert read_state(tmp_path / 'a', str, 'remove it') is None
     make(tmp_path / 'a')
-    if words is None:
-        assert read_state(tmp_path / 'a', str, 'remove it') is None
-    else:
-        assert refusal(read_state, tmp_path / 'a', str, 'remove it') == f'{tmp_path}/a{words}'
+    assert refusal(read_state, tmp_path / 'a', str, 'remove it') == f'{tmp_path}/a{words}'

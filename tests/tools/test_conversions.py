@@ -19,7 +19,7 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import write_image
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
 from tests.export import test_detector as detectors
-from tests.tools.conftest import Capture, Exploit, Run
+from tests.tools.conftest import Capture, Run
 
 EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'
 CONVERT, PUBLISH = 'model_converters/convert_checkpoint.py', 'model_converters/publish_model.py'
@@ -177,10 +177,7 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path)
 
 @pytest.mark.parametrize('words, error', [
     (f'{EXPORT} {MASK_RCNN} a.onnx --part segmentor', 'is of mmdet, but segmentors are of mmseg'),
-    (f'{CONVERT} evil.pth b.pth', 'error: checkpoint evil.pth is damaged, or contains code or objects'),
-    (f'{PUBLISH} evil.pth b', 'error: checkpoint evil.pth is damaged, or contains code or objects'),
     (f'{SWAP} mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py out.py', 'error: the config has no backbone'),
-    (f'{SWAP} missing.py out.py', 'error: config missing.py does not exist: check the path.'),
     (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is '
      'for instances: name data for the same task.'),
     (f'{SWAP} {RETINANET} out.py --backbone CPVT --arch nano',
@@ -190,7 +187,6 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path)
 def test_nothing_is_written_after_a_mistake(words: str, error: str, run_tool: Run, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save(dict(state_dict={}, extra=Exploit()), 'evil.pth')
     message = run_tool(*words.split())
     assert message.startswith('error: ') and error in message and '\n' not in message
-    assert [path.name for path in tmp_path.iterdir()] == ['evil.pth']
+    assert not [*tmp_path.iterdir()]

@@ -1,19 +1,13 @@
-"""Mistakes of users with their own data, and the sentence that each ends with; the status is 1, or argparse's 2.
-
-One or two of each kind: all arguments of backbones are in tests/models, faults of files in tests/openmmlab_runs/data.
-"""
+"""Mistakes in the options of a training, and the sentence that each ends with; test_entrances.py has those in files."""
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
 
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.tools.conftest import Run, cut
+from tests.tools.conftest import Run
 
 TRAINING, VALIDATION = 'instances_training.json', 'instances_validation.json'
 DATASET = 'train_dataloader.dataset'
@@ -63,56 +57,21 @@ def test_mixed_precision_on_a_cpu(train: Run) -> None:
     check(train(config), 'Mixed precision needs a GPU')
 
 
-@pytest.mark.parametrize('tool', ['train.py own.py', 'test.py own.py x.pth'])
-@pytest.mark.parametrize('content, words', [(None, 'config own.py does not exist: check the path.'),
-                                            ('model = dict(', 'config own.py cannot be read (SyntaxError: '),
-                                            ("custom_imports = dict(imports=['raising'])", 'no colour today')])
-def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend('.')
-    Path('raising.py').write_text("raise ImportError('no colour today')")
-    if content is not None:
-        Path('own.py').write_text(content)
-    check(run_tool(*tool.split()), words)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('options, words', [
-    # Misspelt words.
-    (f'{BACKBONE}.drop_path=0.1', "unexpected keyword argument 'drop_path'"),
     (f'{BACKBONE}.type=PyramidCVPT', 'PyramidCVPT is not in the'),
     ('optim_wrapper.optimizer.type=AdmaW', 'type is AdmaW, which is not a registered optimizer: did you mean AdamW'),
-    # What does not fit together.
     (f'{BACKBONE}.in_channels=4',
      'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: set in_channels=3, or'),
     (f'{BACKBONE}.arch=tiny', 'model.decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
     (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
     (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
-    # What is not there.
     (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not exist'),
     (f'{DATASET}.data_root=no',
      f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
     ('optim_wrapper.optimizer.lr=1e30 train_cfg.max_iters=9', 'Training has stopped: ')])
 def test_options_of_a_segmentor(train: Run, options: str, words: str) -> None:
     check(train(UPERNET, options), words)
-
-
-def images(damage: Callable[[Path], object], pattern: str = 'images/training/*') -> Callable[[Path], object]:
-    return lambda data: [damage(path) for path in data.glob(pattern)]
-
-
-LABELS = 'annotations/training/*'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('config, damage, words', [
-    (MASK_RCNN, lambda data: cut(data / TRAINING), 'is not JSON ('),
-    (UPERNET, images(cut), 'cannot be read: image file is truncated'),
-    (UPERNET, images(Path.unlink, LABELS), '.png does not exist'),
-    (UPERNET, images(lambda path: cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)), LABELS),
-     'is 16 x 16 pixels (height x width), but its image ')])
-def test_damaged_data(train: Run, data: Path, config: Path, damage: Callable[[Path], object], words: str) -> None:
-    damage(data)
-    check(train(config), words)
 
 
 @pytest.mark.parametrize('tool, package', [

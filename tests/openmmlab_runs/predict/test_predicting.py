@@ -182,7 +182,8 @@ OBJECTS = Prediction((40, 60), ('cat', 'dog'), np.float32([[10, 5, 30, 15], [1, 
 
 
 def test_thresholds_are_a_number_or_by_class() -> None:
-    cases = (0.3, [0, 1, 2]), (0.4, [0]), ({'dog': 0.5}, [0, 1]), ({'cat': 0.8}, [0, 2]), ({}, [0, 1, 2])
+    cases = (0.3, [0, 1, 2]), (0.4, [0]), ({'dog': 0.5}, [0, 1]), ({'cat': 0.8}, [0, 2]), ({}, [0, 1, 2]), (
+        {'cat': 0.3, '': 0.95}, [1])
     for score_thr, kept in cases:
         found = OBJECTS.above(score_thr)
         assert np.array_equal(found.boxes, OBJECTS.boxes[kept]) and np.array_equal(found.labels, OBJECTS.labels[kept])
