@@ -13,7 +13,7 @@ from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import PyramidArch
 
 from .candidates import PEERS, Candidate, build_backbone, in_groups
-from .counting import Work, attention_at_once, count_flops, count_work
+from .counting import Work, count_flops, count_work
 from .steps import DTYPES, Setting, Step, allow_tf32
 
 
@@ -47,11 +47,8 @@ class Backbones:
         except RuntimeError:
             return None
 
-    def count(self, candidate: Candidate, setting: Setting) -> dict[str, tuple[Work, Work | None]]:
-        """Counts a call with fused and with plain attention; weights and images have the setting's dtype.
-
-        There is a second count if a GPU would attend to images of several sizes at once: with this, and no plain one.
-        """
+    def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
+        """Counts a call with fused and with plain attention; weights and images have the setting's dtype."""
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
         call()  # makes the gradients of the outputs
 
@@ -60,13 +57,7 @@ class Backbones:
                 torch.manual_seed(0)
                 return count_work(call, fused)
 
-        counts: dict[str, tuple[Work, Work | None]] = {str(candidate): (fused := work(True), work(False))}
-        with attention_at_once():
-            at_once = work(True)
-        if at_once.calls != fused.calls:
-            # An image's queries still meet only its own keys, so that the operations are the same.
-            counts[f'{candidate} with varlen_attn'] = at_once._replace(flops=fused.flops), None
-        return counts
+        return work(True), work(False)
 
     def _call_on_meta(self, candidate: Candidate, setting: Setting, dtype: torch.dtype) -> Callable[[], None]:
         # The meta device needs no time and no memory, and no fused kernel is counted wrongly.

@@ -4,9 +4,7 @@ The numbers do not depend on the machine. They are the same for every device tha
 """
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
-from cpvt_mm.tokens import packing
 from openmmlab_runs.texts import markdown_table
 
 ATTENTION = 'scaled_dot_product_attention'
@@ -104,22 +101,6 @@ def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
     return work
 
 
-def attention_at_once() -> AbstractContextManager[None]:
-    """Lets packed images attend as on a GPU with torch 2.11: those of several sizes at once, in half precision.
-
-    The stand-in for `varlen_attn` reads and writes the same tensors, but its queries seem to meet all keys: count bytes
-    with it, not operations.
-    """
-    from openmmlab_runs.evaluation.metrics import replaced  # which imports mmdet
-
-    def varlen_attn(q: Tensor, k: Tensor, v: Tensor, *offsets: object, scale: float) -> Tensor:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # (1, heads, T, C / heads)
-        return F.scaled_dot_product_attention(q, k, v, scale=scale)[0].transpose(0, 1)
-
-    return replaced(packing, varlen=SimpleNamespace(varlen_attn=varlen_attn),
-                    fits_varlen=lambda q, of, drop_rate: q.dtype in packing.HALF and drop_rate == 0.)
-
-
 class _Bytes(TorchDispatchMode):
     """Adds the calls and bytes of every operator that moves data."""
 
@@ -192,12 +173,12 @@ def _name(operator: str) -> str:
     return operator.rpartition('::')[2].removeprefix('aten.').partition('.')[0]
 
 
-def to_markdown(works: dict[str, tuple[Work, Work | None]]) -> str:
+def to_markdown(works: dict[str, tuple[Work, Work]]) -> str:
     """Writes totals and the bytes of each operator, with fused and with plain attention."""
     first, _ = next(iter(works.values()))
     totals = [[name, f'{fused.flops.total() / 1e9:.1f}', _gigabytes(fused.bytes.total()),
                f'{fused.bytes.total() / first.bytes.total():.3f}x', str(fused.calls.total()),
-               _gigabytes(plain.bytes.total()) if plain else ''] for name, (fused, plain) in works.items()]
+               _gigabytes(plain.bytes.total())] for name, (fused, plain) in works.items()]
     shares: defaultdict[str, float] = defaultdict(float)
     for fused, _ in works.values():
         for operator, number in fused.bytes.items():

@@ -141,10 +141,10 @@ def make_settings(args: argparse.Namespace) -> list[Setting]:
 
 def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
     """Returns the counts of all candidates as tables, and why others have none."""
-    works, failures = dict[str, tuple[Work, Work | None]](), []
+    works, failures = dict[str, tuple[Work, Work]](), []
     for candidate in candidates:
         try:
-            works.update(subject.count(candidate, setting))
+            works[str(candidate)] = subject.count(candidate, setting)
         except CannotMeasure as error:
             failures.append(f'Not counted: {error}\n')
     return '\n'.join([counts_to_markdown(works) if works else '', *failures])

@@ -130,7 +130,9 @@ def check(library: str, config: str) -> Swap:
         return Swap(library, config, 'fragment', 'no model')
     try:
         built, new = _swap_in_first(old)
-        new = _written_and_read(old, new, path)
+        with TemporaryDirectory() as folder:
+            write_config(old, new, str(path), Path(folder) / 'swapped.py')
+            new = Config.fromfile(Path(folder) / 'swapped.py')
     except CannotBuild as error:
         return Swap(library, config, 'unavailable', say(error))
     except CannotSwap as error:
@@ -164,13 +166,6 @@ def probe_once(backbone: dict[str, object], scope: str | None) -> Maps:
     if key not in PROBED:
         PROBED[key] = probe_backbone(backbone, scope)
     return PROBED[key]
-
-
-def _written_and_read(old: Config, new: Config, path: Path) -> Config:
-    with TemporaryDirectory() as folder:
-        swapped = Path(folder) / 'swapped.py'
-        write_config(old, new, str(path), swapped)
-        return Config.fromfile(swapped)
 
 
 def run(swap: Swap) -> Swap:

@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure
 from lab.commands.benchmark import to_markdown
-from lab.counting import ATTENTION, count_flops, count_work
+from lab.counting import count_flops, count_work
 from lab.running import COLUMNS, measure_alone, measure_group
 from lab.steps import Setting, Step
 from tests.conftest import ROOT
@@ -70,16 +69,6 @@ def test_packed_images_are_compared_with_a_pass_for_each_size(setting: Setting) 
     assert BACKBONES.max_abs_diff(padded, setting) == BACKBONES.max_abs_diff(grouped, setting) == 0
     assert 0 < BACKBONES.max_abs_diff(packed, setting) < 1e-4
     assert BACKBONES.flops(GROUPED, setting) < BACKBONES.flops(PACKED, setting) < BACKBONES.flops(OURS, setting)
-
-
-def test_attention_to_all_images_at_once_has_fewer_operators_and_the_same_operations() -> None:
-    setting = replace(MIXED, mode='train', dtype='bf16')
-    (packed, _), (at_once, _) = BACKBONES.count(PACKED, setting).values()
-    blocks = sum(PYRAMID_ARCHS['nano'].depths)
-    assert (packed.calls[ATTENTION], at_once.calls[ATTENTION]) == (2 * blocks, blocks)
-    assert at_once.flops == packed.flops and at_once.bytes[ATTENTION] == packed.bytes[ATTENTION]
-    for candidate, dtype in ((OURS, 'bf16'), (GROUPED, 'bf16'), (PACKED, 'fp32')):  # varlen_attn needs half precision
-        assert list(BACKBONES.count(candidate, replace(setting, dtype=dtype))) == [str(candidate)]
 
 
 @pytest.mark.slow

@@ -17,12 +17,10 @@ from lab.__main__ import find_commands
 from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.commands.numbers_of_docs import NUMBER, tables
 from lab.commands.stock_configs import MODULES, Swap, list_configs, to_markdown, versions
-from lab.commands.study_results import best_of, read_rows
 from lab.fuzzing import run_alone
 from lab.results import Results
 from openmmlab_runs.errors import UserError
-from tests.conftest import ROOT, refusal
-from tests.pictures import is_drawn
+from tests.conftest import ROOT
 from tests.tools.conftest import Run
 
 # As good as float32.
@@ -56,22 +54,6 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
     pages = [(ROOT / name).read_text() for name in ('README.md', 'README_zh-CN.md')]
     english, chinese = (sorted(re.findall(pattern, page)) for page in pages)
     assert english and english == chinese
-
-
-def test_rows_of_several_files_make_one_table_and_tell_the_best(
-        run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    head, files = 'variant,seed,test,parameters,AP', [tmp_path / 'a.csv', tmp_path / 'b.csv']
-    files[0].write_text(f'{head}\none,0,1x,1,5\nworse,0,1x,1,1\nworse,1,1x,1,4.9\n')
-    files[1].write_text(f'{head}\none,1,1x,1,7\nnear,0,1x,1,3\nnear,1,1x,1,5\nof one seed,0,1x,1,9\n')
-    assert run_tool('lab study_results', *files, '--figure', tmp_path / 'a.png') == ''
-    assert capsys.readouterr().out.splitlines() == [
-        '| variant | backbone, M params | s / iteration | AP |', '|---|---|---|---|',
-        '| one | 0.00 |  | 6.0±1.0 |', '| worse | 0.00 |  | 3.0±2.0 |', '| near | 0.00 |  | 4.0±1.0 |',
-        '| of one seed | 0.00 |  | 9.0 |', '',
-        '| test, AP | best | mean | as good within the seeds |', '|---|---|---|---|', '| 1x | one | 6 | near |', '']
-    assert is_drawn(tmp_path / 'a.png') and best_of({'alone': [1.]}) == []
-    assert [row['seed'] for row in read_rows(files, ['near'])] == [0, 1]
-    assert refusal(read_rows, files, ['far']) == 'no results of far: choose from one, worse, near, of one seed.'
 
 
 @pytest.mark.slow
