@@ -4,7 +4,7 @@ Importing it registers the backbones and position encodings. Where to look:
 
 - `models`: `PyramidCPVT` and `CPVT`; `layers` has their blocks, `embeddings` cut images into patches.
 - `encodings`: `PEG` and the other position encodings.
-- `weights`: formats of other libraries, and weights that their authors released.
+- `zoo`: a file for each family of backbones, with its sizes, formats of checkpoints and released weights.
 - `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
 - `export`, `hub`, `timm`, `optim`, `preprocessors`, `batch_invariance`: one thing each, as named.
 
@@ -31,8 +31,8 @@ from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
 
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
-from .models.load import load_pretrained  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
+from .zoo.load import load_pretrained  # noqa: E402
 
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {

@@ -7,11 +7,11 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict
 
-from cpvt_mm.models import PyramidCPVT
-from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
-from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
+from cpvt_mm.zoo import twins
+from cpvt_mm.zoo.families import RELEASED, SCHEME
+from cpvt_mm.zoo.family import APACHE
 from openmmlab_data.channels import Bands, is_readable, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
 from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
@@ -32,7 +32,7 @@ from openmmlab_runs.files import check_free, write_text
 
 MANY = 15  # objects of an image, on average
 CONFIGS = Path(__file__).parent / '.mim/configs'
-ARCHS = (*TWINS_ARCHS, *(name for name, (cls, *_) in BACKBONES.items() if cls is PyramidCPVT and name in RELEASED
+ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
                          and not name.startswith('pyramid-')))
 DEFAULT = 'pvtv2-b0'  # the smallest with weights from ImageNet
 # The config of each task, for other archs and for those of `FOR_CPU`.

@@ -22,7 +22,7 @@ class ModelRegistry(Registry):
 
 
 MODELS = ModelRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
-FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.weights.released'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.zoo.families'])
 HOOKS = Registry('hook', parent=registry.HOOKS, scope='cpvt_mm', locations=['cpvt_mm.batch_invariance'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',

@@ -13,33 +13,24 @@ from cpvt_mm.tokens.validation import check_choice
 
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
-from .models.create import BACKBONES
 from .models.interfaces import last_of
 from .models.layers import MLP
 from .models.pyramid_cpvt import PyramidStage
-from .weights.released import IMAGENET, RELEASED
+from .zoo.families import MEMBERS
 
 HUB = 'hf://'
-# How the images of each family were prepared, as timm says of its copies; of others as of ImageNet models there.
-OTHERS: dict[str, Any] = dict(crop_pct=.9)
-IMAGES: dict[str, dict[str, Any]] = {
-    'dinov2': dict(input_size=(3, 518, 518), crop_pct=1.),
-    'dinov3': dict(input_size=(3, 256, 256), crop_pct=1.),
-    'lingbot': dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash', interpolation='bilinear'),
-    'tipsv2': dict(input_size=(3, 448, 448), crop_pct=1.)}
 
 
 def describe(name: str) -> PretrainedCfg:
     """Returns what timm tells of a model: how to prepare images, and where its weights are, if there are any."""
-    released = RELEASED.get(name)
-    mean, std = (tuple(round(value / 255, 6) for value in values)
-                 for values in (released.normalization if released else IMAGENET))
-    on_hub = [file.removeprefix(HUB) for file in (released.files if released else ()) if file.startswith(HUB)]
-    stem = 'stages.0.' if BACKBONES[name][0] is PyramidCPVT else ''
+    member = MEMBERS[name]
+    mean, std = (tuple(round(value / 255, 6) for value in values) for values in member.normalization)
+    on_hub = [file.removeprefix(HUB) for file in member.files if file.startswith(HUB)]
+    stem = 'stages.0.' if member.backbone == 'PyramidCPVT' else ''
     return PretrainedCfg(
         hf_hub_id=on_hub[0] if on_hub else None, architecture=name.replace('-', '_'), mean=mean, std=std,
         num_classes=0, first_conv=f'backbone.{stem}patch_embed.proj', classifier='head',
-        license=released.licence if released else None, **IMAGES.get(name.partition('-')[0], OTHERS))
+        license=member.licence if member.files else None, **member.images)
 
 
 class TimmModel(nn.Module):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
-from cpvt_mm.weights.renaming import Format
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.zoo.renaming import Format
 
 from .candidates import PEERS, Candidate, build_backbone, in_groups
 from .counting import Work, count_flops, count_work

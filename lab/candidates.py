@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.tokens.grid import Size, pad_or_crop
 from cpvt_mm.tokens.padding import PAD_SIZE_DIVISOR, Output, group_clips
-from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
-from cpvt_mm.weights.renaming import Format
 from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.zoo.renaming import Format
+from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, OURS, TWINS
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.libraries import require
 
@@ -132,12 +132,12 @@ def _pvt(arch: PyramidArch) -> Arguments:
 
 
 PEERS = {
-    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), PYRAMID_CPVT),
-    'grouped': Peer(lambda: Grouped, lambda arch: dict(arch=asdict(arch), padding='exact'), format=PYRAMID_CPVT),
-    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), MMSEG_PCPVT),
+    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), OURS),
+    'grouped': Peer(lambda: Grouped, lambda arch: dict(arch=asdict(arch), padding='exact'), format=OURS),
+    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), MMSEG),
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
-        out_indices=(0, 1, 2, 3)), MMPRETRAIN_PCPVT),
+        out_indices=(0, 1, 2, 3)), MMPRETRAIN),
     'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
     'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt),
     'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt),

@@ -26,8 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.weights.formats import FORMATS
-from cpvt_mm.weights.released import RELEASED, SCHEME, find_released
+from cpvt_mm.zoo.families import FORMATS, RELEASED, SCHEME, find_released
 from openmmlab_runs.checkpoints.fetching import cache_file
 from openmmlab_runs.errors import UserError
 from tests.pictures import random_image

@@ -15,7 +15,8 @@ from torch import nn
 import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.weights.released import RELEASED, Released
+from cpvt_mm.zoo.families import RELEASED
+from cpvt_mm.zoo.family import Member
 from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
@@ -54,7 +55,7 @@ def test_a_peg_from_zero_beside_the_encoding_changes_nothing(fake_released: Call
 @pytest.mark.parametrize('kwargs', [{}, dict(norm_eps=1e-4)])
 def test_norm_eps_follows_the_weights_if_it_is_not_given(kwargs: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     name = 'pyramid-cpvt-small'
-    monkeypatch.setitem(RELEASED, name, Released('PyramidCPVT', 'small', {}, 0., '', norm_eps=1e-3))
+    monkeypatch.setitem(RELEASED, name, Member('PyramidCPVT', 'small', norm_eps=1e-3))
     monkeypatch.setattr(PyramidCPVT, 'init_weights', lambda self: None)
     with torch.device('meta'):
         model = create_backbone(name, pretrained=True, **kwargs)

@@ -22,11 +22,11 @@ from cpvt_mm.tokens.padding import (
 )
 from cpvt_mm.tokens.tracing import eagerly
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
+from cpvt_mm.zoo.load import translate
 
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
-from .load import translate
 
 
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):

@@ -12,9 +12,8 @@ from torch import nn
 
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.tokens.validation import check_names
+from cpvt_mm.zoo.load import load_pretrained
 from openmmlab_runs.errors import UserError
-
-from .load import load_pretrained
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 

@@ -8,9 +8,9 @@ from mmengine.config import ConfigDict
 from torch import Tensor, nn
 
 from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
-from cpvt_mm.models.create import PVT, PVTV2
-from cpvt_mm.weights.formats import detect_format
+from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.family import STRIDES, PyramidArch
+from cpvt_mm.zoo.pvt import PVT, PVTV2
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.errors import UserError, first_line
 

@@ -10,7 +10,8 @@ from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.weights.released import IMAGENET, find_released
+from cpvt_mm.zoo.families import find_released
+from cpvt_mm.zoo.family import IMAGENET
 from openmmlab_data.fitted_model import set_classes
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import walk

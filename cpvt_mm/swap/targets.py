@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import torch
 
 from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
-from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
-from cpvt_mm.weights.released import RELEASED, SCHEME
+from cpvt_mm.models.create import CLASSES
+from cpvt_mm.zoo import twins
+from cpvt_mm.zoo.families import RELEASED, SCHEME
 from cpvt_mm.zoo.family import STRIDES, PlainArch, parse_arch
 
 from .probing import CannotSwap, Maps
@@ -143,10 +144,10 @@ OPTIMIZERS = {
     PyramidCPVT: dict(mmdet=dict(type='AdamW', lr=2e-4, weight_decay=1e-4), mmseg=OF_SEGMENTORS),
     CPVT: dict(mmdet=dict(type='AdamW', lr=1e-4, weight_decay=0.1), mmseg=OF_SEGMENTORS)}
 TARGETS = {
-    'PyramidCPVT': Target(PyramidCPVT, TWINS_ARCHS, dict(drop_path_rate=0.2)),
+    'PyramidCPVT': Target(PyramidCPVT, tuple(twins.ARCHS), dict(drop_path_rate=0.2)),
     # Detectors and segmentors use patches only.
     'CPVT': Target(CPVT, tuple(PLAIN_ARCHS), dict(drop_path_rate=0.1, cls_token=False)),
     # Released weights have their own arguments. Detectors of PVT have no class token.
-    **{name: Target(cls, (arch,), dict(drop_path_rate=0.1, **{**options, **(
-        dict(cls_token=False) if 'cls_token' in options else {})}), arch, SCHEME + name)
-       for name, (cls, arch, options) in BACKBONES.items() if name in RELEASED}}
+    **{name: Target(CLASSES[member.backbone], (member.arch,), {
+        'drop_path_rate': 0.1, **member.options, **(dict(cls_token=False) if 'cls_token' in member.options else {})},
+        member.arch, SCHEME + name) for name, member in RELEASED.items()}}

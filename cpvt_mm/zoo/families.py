@@ -1,17 +1,89 @@
-"""All families together: sizes by name, and the name of a size."""
+"""All families together: what is known by a name, and what the tensors of a checkpoint tell."""
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
+from cpvt_mm.registry import FUNCTIONS
 from cpvt_mm.tokens.grid import round_up
+from openmmlab_runs.checkpoints.fetching import Source
+from openmmlab_runs.errors import UserError, did_you_mean
 
-from . import deit, dino, pvt, twins
+from . import deit, dino, pvt, rope_vit, twins
+from .family import APACHE, Member, PlainArch, PyramidArch
+from .renaming import Format
 
-PYRAMID_ARCHS = {**twins.ARCHS, **pvt.ARCHS}
-PLAIN_ARCHS = {**deit.ARCHS, **dino.ARCHS}
+FAMILIES = (twins.FAMILY, pvt.FAMILY, deit.FAMILY, dino.FAMILY, rope_vit.FAMILY)
+PYRAMID_ARCHS: Mapping[str, PyramidArch] = {**twins.ARCHS, **pvt.ARCHS}
+PLAIN_ARCHS: Mapping[str, PlainArch] = {**deit.ARCHS, **dino.ARCHS}
+FORMATS = tuple(fmt for family in FAMILIES for fmt in family.formats)
+MEMBERS = {name: member for family in FAMILIES for name, member in family.members.items()}
+RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
+SCHEME = 'cpvt_mm://'  # before the name of a member: the address of its weights
 
 FIRST_LAYER = re.compile(r'((?:stages\.\d+\.)?)blocks\.\d+\.mlp\.fc1\.weight')
+
+
+class Detected(NamedTuple):
+    """The backbone in a checkpoint: its format, its prefix ('' or with a dot at the end), and prefixes of others."""
+    format: Format
+    prefix: str
+    others: tuple[str, ...]
+
+
+def detect_format(names: Collection[str], path: object, prefix: str | None = None, wanted: str = '') -> Detected:
+    """Finds the backbone in a checkpoint: the first one with the shortest prefix; raises a UserError if there is none.
+
+    Args:
+        names: The names of the checkpoint's tensors.
+        path: The path of the checkpoint, for the message.
+        prefix: The prefix to search below, with or without the dot. Defaults to None: any prefix.
+        wanted: 'PyramidCPVT' or 'CPVT', preferred whatever its prefix. Defaults to '': no preference.
+    """
+    if prefix is not None:
+        prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
+    starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
+              if name.endswith(fmt.signature[0])]
+    # Of several formats below one prefix, the last one is the most specific.
+    found = list({start: fmt for start, fmt in starts
+                  if (not start or start.endswith('.')) and prefix in (None, start)
+                  and not fmt.lacking(names, start)}.items())
+    # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
+    found = [(start, fmt) for start, fmt in found
+             if not any(start != other and start.startswith(other) for other, _ in found)]
+    if not found:
+        where = f' below {prefix!r}' if prefix else ''
+        first = ', '.join(list(names)[:3])
+        raise UserError(f'checkpoint {path} has no backbone of a known format{where}: it has {first}'
+                        f'{", ..." if len(names) > 3 else ""}; use a checkpoint of a known format ({_known()}).')
+    (start, fmt), *others = sorted(found, key=lambda pair: (pair[1].backbone != wanted, len(pair[0])))
+    return Detected(fmt, start, tuple(other for other, _ in others))
+
+
+def _known() -> str:
+    return '; '.join(f'for {backbone} {", ".join(str(fmt) for fmt in FORMATS if fmt.backbone == backbone)}'
+                     for backbone in dict.fromkeys(fmt.backbone for fmt in FORMATS))
+
+
+def find_released(checkpoint: str | Path) -> Member | None:
+    """Returns the weights for `cpvt_mm://<name>` (a UserError if it is unknown) or one of their addresses; or None."""
+    address = str(checkpoint)
+    if not address.startswith(SCHEME):
+        return next((released for released in RELEASED.values() if address in released.files), None)
+    name = address.removeprefix(SCHEME)
+    if name not in RELEASED:
+        raise UserError(f'checkpoint {address} is not among the released weights{did_you_mean(name, RELEASED)}; there '
+                        f'are {", ".join(SCHEME + known for known in RELEASED)}.')
+    return RELEASED[name]
+
+
+@FUNCTIONS.register_module()
+def source_of_weights(address: str) -> Source | None:
+    """Tells `openmmlab_runs` where weights lie, and under which terms."""
+    released = find_released(address)
+    return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)
 
 
 def name_of(weights: Mapping[str, Tensor]) -> str | None:

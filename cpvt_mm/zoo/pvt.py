@@ -1,8 +1,13 @@
 """PVT (arXiv 2102.12122), PVT v2 (arXiv 2106.13797) and the MiT of SegFormer (arXiv 2105.15203)."""
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from typing import Any
 
-from .family import PyramidArch
-from .twins import sizes
+from torch import Tensor
+
+from .family import Family, Member, PyramidArch, timm_copy
+from .renaming import POSITION_TABLE, Format, Names, below, block, join_table, split_table
+from .twins import BLOCK, SR, sizes
 
 DEPTHS = {  # of PVT v2 and MiT
     'b0': (2, 2, 2, 2), 'b1': (2, 2, 2, 2), 'b2': (3, 4, 6, 3), 'b3': (3, 4, 18, 3), 'b4': (3, 8, 27, 3),
@@ -25,3 +30,176 @@ ARCHS = {
     'pvtv2-b5': _v2('b5', 4, 4, 4, 4),
     **{f'mit-{size}': _v2(size, 4, 4, 4, 4) for size in DEPTHS},
 }
+
+# PVT has a table for each stage, PVT v2 and MiT have convolutions in the MLPs, whose zero padding tells positions.
+PVT: dict[str, Any] = dict(position_encoding=dict(type='LearnablePE', mode='bilinear'))
+PVTV2: dict[str, Any] = dict(patch_mode='overlap', mlp_mode='conv', stage_norm=True, position_encoding=None)
+LINEAR = {**PVTV2, 'sr_mode': 'pool', 'mlp_mode': 'relu-conv'}
+
+AUTHORS = 'https://github.com/whai362/PVT/releases/download/v2'  # their files, as in mmdet's configs
+MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, '
+               'which allows research and evaluation, not commercial use')
+
+
+def _pvt(arch: str, top1: float) -> Member:
+    return Member('PyramidCPVT', f'pvt-{arch}', {**PVT, 'cls_token': True}, {f'{AUTHORS}/pvt_{arch}.pth': 'pvt'}, top1,
+                  'arXiv 2102.12122, README of whai362/PVT')
+
+
+def _pvtv2(size: str, top1: float) -> Member:
+    name = f'pvt_v2_{size.replace("-", "_")}'
+    return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', LINEAR if size.endswith('-li') else PVTV2,
+                  {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'}, top1,
+                  'arXiv 2106.13797; the accuracy is what timm reports')
+
+
+def _mit(size: str, file: str) -> Member:
+    # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
+    url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/mit_{size}_20220624-{file}.pth'
+    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {url: 'mmseg-mit'}, None,
+                  'arXiv 2105.15203, whose repository states no ImageNet-1k accuracy', MIT_LICENCE)
+
+
+MEMBERS = {
+    **{f'pvt-{arch}': _pvt(arch, top1) for arch, top1 in (
+        ('tiny', 75.1), ('small', 79.8), ('medium', 81.2), ('large', 81.7))},
+    **{f'pvtv2-{size}': _pvtv2(size, top1) for size, top1 in (
+        ('b0', 70.7), ('b1', 78.7), ('b2', 82.1), ('b2-li', 82.2), ('b3', 83.1), ('b4', 83.7), ('b5', 83.8))},
+    **{f'mit-{size}': _mit(size, file) for size, file in (
+        ('b0', '7e0fe6dd'), ('b1', '02e5a6a1'), ('b2', '66e8bf70'), ('b3', '13b1141c'), ('b4', 'd588d980'),
+        ('b5', '658746d9'))},
+}
+
+TABLE = 'stages.{i}.position_encoding.0.table'
+CLS_TOKEN = 'stages.3.cls_token'
+POINTWISE = re.compile(r'.*\.(mlp\.fc[12]|attn\.sr\.proj)\.weight')  # linear layers, which may be 1 x 1 convolutions
+
+
+@dataclass(frozen=True)
+class PvtFormat(Format):
+    """A pyramid whose tables of positions are `(1, E + side * side, C)`; E is 1 in the last stage with a class token.
+
+    Loading adds the row of the class token to the token; when converting back, the token keeps the sum and its row is
+    0.
+
+    Attributes:
+        convs: Endings of the names of our linear layers that are 1 x 1 convolutions there.
+    """
+    convs: tuple[str, ...] = ('attn.sr.proj.weight',)
+
+    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        renamed = super().to_ours(weights)
+        for name, tensor in renamed.items():
+            if POINTWISE.fullmatch(name) and tensor.shape[2:] == (1, 1):
+                renamed[name] = tensor.flatten(1)
+            elif POSITION_TABLE.fullmatch(name):
+                rows, renamed[name] = split_table(tensor, (0, 1))
+                if len(rows) and CLS_TOKEN in renamed:
+                    renamed[CLS_TOKEN] = renamed[CLS_TOKEN] + rows
+        return renamed
+
+    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        changed = dict(weights)
+        for name, tensor in weights.items():
+            if name.endswith(self.convs) and tensor.dim() == 2:
+                changed[name] = tensor[..., None, None]
+            elif POSITION_TABLE.fullmatch(name):
+                changed[name] = join_table(tensor, int(name.startswith('stages.3.') and CLS_TOKEN in weights))
+        return super().renamed(changed)
+
+
+def _authors(rest: dict[Names, Names], conv: str | None = None) -> dict[Names, Names]:
+    return {'patch_embed{i1}.{q}.{p}': 'stages.{i}.patch_embed.{q}.{p}',
+            **block('block{i1}.{j}.', BLOCK, sr=SR, conv=conv), **rest}
+
+
+OF_PVT = PvtFormat(
+    ('pvt',), 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.attn.kv.weight', 'pos_embed1'),
+    _authors({'pos_embed{i1}': TABLE, 'cls_token': CLS_TOKEN, 'norm.{p}': 'out_norms.3.{p}'}), norm_eps=1e-6)
+OF_PVTV2 = PvtFormat(
+    ('pvtv2', 'mit'), 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.mlp.dwconv.dwconv.weight', 'norm1.weight'),
+    _authors({'norm{i1}.{p}': 'stages.{i}.norm.{p}'}, 'mlp.dwconv.dwconv'), norm_eps=1e-6)
+
+
+def _timm(stage: str) -> dict[Names, Names]:
+    return {
+        'patch_embed.{q}.{p}': 'stages.0.patch_embed.{q}.{p}',
+        **below(stage + '.', {
+            'downsample.{q}.{p}': 'stages.{i}.patch_embed.{q}.{p}',
+            **block('blocks.{j}.', BLOCK, sr=SR, conv='mlp.dwconv'),
+            'norm.{p}': 'stages.{i}.norm.{p}',
+        }),
+    }
+
+
+TIMM_STAGES = ('stages.{i}', 'stages_{i}')  # the latter with features_only=True, and in segmentation_models_pytorch
+TIMM = PvtFormat(
+    ('timm-pvtv2',), 'PyramidCPVT',
+    ('patch_embed.proj.weight', '|'.join(f'{stage.format(i=0)}.blocks.0.mlp.dwconv.weight' for stage in TIMM_STAGES)),
+    {theirs: ours for stage in TIMM_STAGES for theirs, ours in _timm(stage).items()}, norm_eps=1e-6)
+
+
+def _transformers(theirs: str, attention: str, proj: str, reduction: str, conv: str | None = None
+                  ) -> dict[Names, Names]:
+    qkv = tuple(f'{attention}.{part}.{{p}}' for part in ('query', 'key', 'value'))
+    return block(theirs, BLOCK, qkv, proj, 'layer_norm_{k}', ('mlp.dense1', 'mlp.dense2'),
+                 (f'{attention}.{reduction}', f'{attention}.layer_norm'), conv)
+
+
+def _segformer(projection: str, reduction: str, conv: str | None = None) -> dict[Names, Names]:
+    return {
+        f'encoder.patch_embeddings.{{i}}.{projection}.{{p}}': 'stages.{i}.patch_embed.proj.{p}',
+        'encoder.patch_embeddings.{i}.layer_norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        **_transformers('encoder.block.{i}.{j}.', 'attention.self', 'attention.output.dense', reduction, conv),
+    }
+
+
+TRANSFORMERS_PVT = PvtFormat(
+    ('transformers-pvt',), 'PyramidCPVT',
+    ('encoder.patch_embeddings.0.projection.weight', 'encoder.patch_embeddings.0.position_embeddings'),
+    {
+        **_segformer('projection', 'sequence_reduction'),
+        'encoder.patch_embeddings.{i}.position_embeddings': TABLE,
+        'encoder.patch_embeddings.3.cls_token': CLS_TOKEN,
+        'encoder.layer_norm.{p}': 'out_norms.3.{p}',
+    }, norm_eps=1e-6)
+TRANSFORMERS_PVTV2 = PvtFormat(
+    ('transformers-pvtv2',), 'PyramidCPVT',
+    ('encoder.layers.0.patch_embedding.proj.weight', 'encoder.layers.0.blocks.0.mlp.dwconv.dwconv.weight'),
+    below('encoder.layers.{i}.', {
+        'patch_embedding.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'patch_embedding.layer_norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        **_transformers('blocks.{j}.', 'attention', 'attention.proj', 'spatial_reduction', 'mlp.dwconv.dwconv'),
+        'layer_norm.{p}': 'stages.{i}.norm.{p}',
+    }), norm_eps=1e-6)
+TRANSFORMERS_SEGFORMER = PvtFormat(
+    ('transformers-segformer',), 'PyramidCPVT',
+    ('encoder.patch_embeddings.0.proj.weight', 'encoder.block.0.0.mlp.dwconv.dwconv.weight'),
+    {**_segformer('proj', 'sr', 'mlp.dwconv.dwconv'), 'encoder.layer_norm.{i}.{p}': 'stages.{i}.norm.{p}'},
+    norm_eps=1e-5)
+
+
+def _openmmlab(theirs: str, second: int, conv: str | None = None) -> dict[Names, Names]:
+    """Returns the names of mmdet and mmseg, where `second` is the place of the MLP's second layer."""
+    return {
+        'layers.{i}.0.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'layers.{i}.0.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        **block(theirs, BLOCK, 'attn.attn.in_proj_{p}', 'attn.attn.out_proj',
+                fc=('ffn.layers.0', f'ffn.layers.{second}'), sr=SR, conv=conv),
+    }
+
+
+CONVS = ('mlp.fc1.weight', 'mlp.fc2.weight')
+MMDET_PVT = PvtFormat(
+    ('mmdet-pvt',), 'PyramidCPVT', ('layers.0.0.projection.weight', 'layers.0.1.0.pos_embed'),
+    {**_openmmlab('layers.{i}.1.{j1}.', 3), 'layers.{i}.1.0.pos_embed': TABLE}, norm_eps=1e-6, convs=CONVS)
+MMDET_PVTV2 = PvtFormat(
+    ('mmdet-pvtv2', 'mmseg-mit'), 'PyramidCPVT',
+    ('layers.0.0.projection.weight', 'layers.0.1.0.ffn.layers.4.weight'),
+    {**_openmmlab('layers.{i}.1.{j}.', 4, 'ffn.layers.1'), 'layers.{i}.2.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-6,
+    needed=('layers.0.1.0.ffn.layers.1.weight',), convs=CONVS)
+
+FAMILY = Family(
+    ARCHS, MEMBERS, (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT,
+                     MMDET_PVTV2),
+    {'PyramidVisionTransformer': 'pvt-', 'PyramidVisionTransformerV2': 'pvtv2-', 'MixVisionTransformer': 'mit-'})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tests.weights.dino import LIBRARIES, NARROW, PATCH_SIZES, reference
+from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, reference
 
 ROOT = Path(__file__).parents[2]
 

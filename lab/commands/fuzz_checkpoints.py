@@ -23,7 +23,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT, load_pretrained
-from cpvt_mm.weights.convert import convert_checkpoint, publish_model
+from cpvt_mm.zoo.convert import convert_checkpoint, publish_model
 from lab.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
 from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
 from openmmlab_runs.checkpoints.reading import open_checkpoint, read_checkpoint

@@ -14,7 +14,7 @@ from mmseg.models.backbones import MixVisionTransformer
 from torch import nn
 
 from cpvt_mm.models.create import create_backbone
-from cpvt_mm.weights.released import RELEASED, SCHEME
+from cpvt_mm.zoo.families import RELEASED, SCHEME
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
 from tests.all_encodings import ENCODINGS

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import cpvt_mm
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
-from cpvt_mm.weights.released import IMAGENET
+from cpvt_mm.zoo.family import IMAGENET
 from lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from tests.conftest import refusal
 from tests.swap.test_swapping import get

@@ -7,7 +7,7 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.weights.convert import publish_model
+from cpvt_mm.zoo.convert import publish_model
 from openmmlab_runs.errors import exit_on_error, say
 
 

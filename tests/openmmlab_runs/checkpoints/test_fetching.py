@@ -20,9 +20,9 @@ from pytest import MonkeyPatch
 from safetensors.torch import save
 
 from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT, create_backbone
-from cpvt_mm.models.load import load_pretrained
-from cpvt_mm.weights.formats import FORMATS
-from cpvt_mm.weights.released import RELEASED, Released, find_released
+from cpvt_mm.zoo.families import FORMATS, RELEASED, find_released
+from cpvt_mm.zoo.family import Member
+from cpvt_mm.zoo.load import load_pretrained
 from openmmlab_runs.checkpoints import fetching
 from openmmlab_runs.checkpoints.fetching import CHECKSUM, cache_file, size_of
 from openmmlab_runs.checkpoints.reading import read_checkpoint, read_weights
@@ -255,7 +255,7 @@ def test_without_huggingface_hub_a_sentence_names_it(monkeypatch: MonkeyPatch) -
 
 def release(monkeypatch: MonkeyPatch, *urls: str) -> str:
     files = dict.fromkeys(urls, 'mmseg')
-    monkeypatch.setitem(RELEASED, 'mine', Released('PyramidCPVT', 'small', files, 81, 'a test'))
+    monkeypatch.setitem(RELEASED, 'mine', Member('PyramidCPVT', 'small', {}, files))
     return 'cpvt_mm://mine'
 
 

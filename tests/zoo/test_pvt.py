@@ -1,19 +1,19 @@
 """PVT, PVT v2 and MiT of other libraries: their weights give their outputs here, and are told apart."""
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from torch import nn
 
-from cpvt_mm import PyramidCPVT, create_backbone
-from cpvt_mm.models.create import BACKBONES, PVT, PVTV2
-from cpvt_mm.weights.formats import FORMATS, detect_format
-from cpvt_mm.weights.pvt_formats import PVT_FORMATS, TRANSFORMERS_PVT
+from cpvt_mm import PyramidCPVT, create_backbone, load_pretrained
 from cpvt_mm.zoo.families import name_of
 from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.zoo.pvt import FAMILY, PVT, PVTV2
 from openmmlab_runs.checkpoints.fitting import load_weights
 from tests.conftest import pretrained, refusal
-from tests.weights.pvt import PEERS, mmdet_pvt, mmseg_mit, randomized
+from tests.zoo.pvt import PEERS, mmdet_pvt, mmseg_mit, randomized
 
 # mmdet's and mmseg's heads all have the width of the first; MiT has one ratio of MLPs.
 NARROW = dict(embed_dims=(8, 16, 40, 64), depths=(1, 2, 1, 1), num_heads=(1, 2, 5, 8), mlp_ratios=(4, 4, 4, 4),
@@ -37,40 +37,27 @@ def test_their_weights_give_their_outputs(name: str, tmp_path: Path) -> None:
             torch.testing.assert_close(map_, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize('name', PEERS)
-def test_converting_there_and_back_changes_no_bit(name: str) -> None:
-    weights = randomized(PEERS[name][0](PyramidArch(**NARROW))[0]).state_dict()
-    fmt = detect_format(weights, name).format
-    assert fmt in PVT_FORMATS and fmt.backbone == 'PyramidCPVT'
-    ours = fmt.to_ours(weights)
-    again = fmt.to_ours(fmt.to_theirs(ours))
-    assert set(fmt.to_theirs(ours)) == set(weights)
-    assert ours.keys() == again.keys() and all(torch.equal(ours[key], again[key]) for key in ours)
+def from_timm() -> nn.Module:
+    return timm.create_model('pvt_v2_b0', features_only=True)
 
 
-@pytest.mark.parametrize('fmt', PVT_FORMATS, ids=str)
-def test_the_parts_that_a_format_lacks_are_refused(fmt: object) -> None:
-    options = PVT if fmt.kernel == 4 else PVTV2
-    fits = PyramidCPVT(NARROW, **options)
-    assert fmt.is_in(fmt.to_theirs(fits.state_dict()))
-    for other in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, **{**options, 'position_encoding': dict(type='PEG')}),
-                  PyramidCPVT(NARROW, **(PVTV2 if fmt.kernel == 4 else PVT)),
-                  PyramidCPVT(NARROW, **PVT, img_size=(224, 320)),
-                  PyramidCPVT(NARROW, **{**options, 'patch_mode': 'overlap' if fmt.kernel == 4 else 'disjoint'})):
-        assert f'so they cannot be converted: the format {fmt} has' in refusal(fmt.to_theirs, other.state_dict())
+def from_smp() -> nn.Module:
+    smp = pytest.importorskip('segmentation_models_pytorch')
+    return smp.Unet('tu-pvt_v2_b0', encoder_weights=None)
 
 
-def test_a_class_token_takes_its_row_of_the_table() -> None:
-    model = PyramidCPVT(NARROW, **PVT, cls_token=True)
-    theirs = TRANSFORMERS_PVT.to_theirs(model.state_dict())
-    assert theirs['encoder.patch_embeddings.3.position_embeddings'].shape == (1, 50, 64)
-    theirs['encoder.patch_embeddings.3.position_embeddings'][:, 0] += 1.
-    ours = TRANSFORMERS_PVT.to_ours(theirs)
-    assert torch.equal(ours['stages.3.cls_token'], model.stages[3].cls_token + 1.)
-    assert ours['stages.3.position_encoding.0.table'].shape == (7, 7, 64)
-    theirs['encoder.patch_embeddings.3.position_embeddings'] = torch.zeros(1, 48, 64)
-    assert 'has 48 rows, 1 for class tokens, and the others do not form a square' in (
-        refusal(TRANSFORMERS_PVT.to_ours, theirs))
+@torch.no_grad()
+@pytest.mark.parametrize(('build', 'part'), [(from_timm, ''), (from_smp, 'encoder.model')])
+def test_a_model_of_features_alone_gives_its_maps(build: Callable[[], nn.Module], part: str, tmp_path: Path,
+                                                  log: list[tuple[str, str]]) -> None:
+    theirs = randomized(build())
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    load_pretrained(ours := create_backbone('pvtv2-b0').eval(), tmp_path / 'a.pth')
+    message, = [text for level, text in log if level == 'INFO']
+    assert 'format timm-pvtv2, 100.0 %' in message and 'stages_' not in message
+    image = torch.randn(1, 3, 64, 96)
+    for map_, expected in zip(ours(image), theirs.get_submodule(part)(image), strict=True):
+        torch.testing.assert_close(map_, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(('name', 'of'), [('pvtv2-b0', 'pvtv2-b1'), ('pvtv2-b0', 'mit-b0'), ('mit-b0', 'pvtv2-b0')])
@@ -109,7 +96,7 @@ def test_tables_of_a_pyramid_are_dropped_or_stand_beside_other_encodings(tmp_pat
         assert torch.equal(ours.position_encoding[1].table, stage.position_encoding[0].table)
 
 
-@pytest.mark.parametrize('name', [name for name in BACKBONES if name.startswith(('pvt', 'mit'))])
+@pytest.mark.parametrize('name', FAMILY.members)
 def test_the_named_backbones_have_the_sizes_and_names_of_their_papers(name: str) -> None:
     with torch.device('meta'):
         model = create_backbone(name)
@@ -126,7 +113,7 @@ MILLIONS = {
     'pvtv2-b5': 81.4, 'mit-b0': 3.3, 'mit-b1': 13.1, 'mit-b2': 24.2, 'mit-b3': 44.1, 'mit-b4': 60.8, 'mit-b5': 81.4}
 
 
-class Segmentor(nn.Module):
+class Whole(nn.Module):
     """A backbone and a head."""
 
     def __init__(self, backbone: nn.Module) -> None:
@@ -137,18 +124,13 @@ class Segmentor(nn.Module):
 @torch.no_grad()
 @pytest.mark.parametrize('build, options', [(mmseg_mit, PVTV2), (mmdet_pvt, PVT)])
 def test_checkpoints_of_whole_models_load_as_they_are(build: object, options: dict, tmp_path: Path) -> None:
-    theirs = Segmentor(randomized(build(PyramidArch(**NARROW))[0]))
+    theirs = Whole(randomized(build(PyramidArch(**NARROW))[0]))
     torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'model.pth')
     for load in (lambda model: load_weights(model, tmp_path / 'model.pth'),
                  lambda model: model.load_state_dict(theirs.state_dict())):
-        ours = Segmentor(PyramidCPVT(NARROW, **options, embed_norm_eps=1e-6)).eval()
+        ours = Whole(PyramidCPVT(NARROW, **options, embed_norm_eps=1e-6)).eval()
         load(ours)
         image = torch.randn(1, 3, 64, 64)
         for map_, expected in zip(ours.backbone(image), theirs.backbone(image), strict=True):
             torch.testing.assert_close(map_, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
         assert torch.equal(ours.head.weight, theirs.head.weight)
-
-
-def test_every_format_has_a_name_of_its_own() -> None:
-    names = [name for fmt in FORMATS if fmt.backbone == 'PyramidCPVT' for name in fmt.names]
-    assert len(set(names)) == len(names)

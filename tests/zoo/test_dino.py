@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cpvt_mm import CPVT, create_backbone, load_pretrained
 from tests.conftest import GOLDEN
-from tests.weights.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, reference
+from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, reference
 
 Golden = dict[str, Any]
 

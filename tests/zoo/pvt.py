@@ -4,10 +4,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cpvt_mm.models.create import PVT, PVTV2
 from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.zoo.pvt import LINEAR, PVT, PVTV2
 
-LINEAR = {**PVTV2, 'sr_mode': 'pool', 'mlp_mode': 'relu-conv'}
 OF_MM = dict(embed_norm_eps=1e-6)
 Maps = Sequence[Tensor]
 Peer = tuple[nn.Module, Callable[[Tensor], Maps]]

@@ -13,7 +13,7 @@ from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, remove_leftovers, to_bytes, whole_file
 from openmmlab_runs.redaction import redact_meta
 
-from .formats import FORMATS, Detected, detect_format
+from .families import FORMATS, Detected, detect_format
 from .renaming import Format
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')
@@ -100,9 +100,7 @@ def _without_secrets(weights: Weights) -> tuple[dict[str, Any], list[str]]:
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    half = tensor.half()
+    half = tensor.half() if tensor.is_floating_point() else tensor
     if not torch.equal(half.isfinite(), tensor.float().isfinite()):  # a mask may hold infinity
         raise UserError(f'{name} has values as large as {tensor.float().abs().max():g}, which float16 does not hold: '
                         'convert without --half.')

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.weights.convert import convert_checkpoint, publish_model
+from cpvt_mm.zoo.convert import convert_checkpoint, publish_model
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
-from tests.weights.test_formats import assert_same, shaken
+from tests.zoo.test_renaming import assert_same, shaken
 
 Run = Callable[[str], subprocess.CompletedProcess]
 TWINS = ('cpvt_mm', 'twins', 'timm', 'mmseg', 'mmpretrain')  # the formats of a pyramid with a PEG
@@ -142,7 +142,7 @@ def test_what_a_killed_run_left_goes(name: str, tmp_path: Path, run_python: Run)
 import os
 import signal
 from pathlib import Path
-from cpvt_mm.weights.convert import {name}
+from cpvt_mm.zoo.convert import {name}
 {kill}
 {call}
 """)

@@ -1,17 +1,35 @@
-"""Formats of CPVT with the rotary encodings of RoPE-ViT (arXiv 2403.13298): of its authors and timm."""
+"""CPVT with the rotary encodings of RoPE-ViT (arXiv 2403.13298)."""
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 
-from .plain_formats import QKV, REGISTERS, TABLE, PlainFormat
-from .renaming import Format, Names
+from .deit import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
+from .family import Family, Member, timm_copy
+from .renaming import Names, block
+
+
+def _rope_vit(arch: str, kind: str, top1: float) -> Member:
+    # timm's copy of the authors' weights. Axial models have no name for this in timm.
+    model = f'vit_{arch}_patch16_rope_{kind.replace("-", "_")}_224.naver_in1k'.replace('_axial', '')
+    table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
+    rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
+    return Member('CPVT', arch, dict(position_encoding=[*table, rotary], layer_scale=1e-5),
+                  {timm_copy(model): f'timm-rope-{kind.removesuffix("-ape")}'}, top1,
+                  'arXiv 2403.13298, README of naver-ai/rope-vit: DeiT-III, 400 epochs, 224 x 224')
+
+
+MEMBERS = {f'rope-vit-{arch}-{kind}': _rope_vit(arch, kind, top1) for kind, *values in (
+    ('axial', 80.9, 83.6, 84.7), ('mixed', 80.9, 83.8, 84.8),
+    ('axial-ape', 80.7, 83.7, 84.7), ('mixed-ape', 80.9, 83.8, 84.9))  # these have a table of positions as well
+    for arch, top1 in zip(('small', 'base', 'large'), values, strict=True)}
 
 FREQUENCIES = ('rope.freqs', 'freqs')  # of timm, (2, blocks, heads, C / 2); of the authors, (2, blocks, heads * C / 2)
+OUR_FREQUENCIES = re.compile(r'position_encoding\.[01]\.frequencies\.(\d+)')
 HEAD_DIMS = 64  # C, in all sizes
 
 
@@ -27,11 +45,16 @@ class RopeVitFormat(PlainFormat):
             `MixedRotaryPE`, whose files have frequencies.
     """
     axes: int = 2
+    bare_with: str | None = 'blocks.0.ls1.gamma'
+    foreign: str = FOREIGN
 
     def our_names(self, name: str) -> tuple[str, ...]:
         if name in FREQUENCIES:
             return tuple(f'position_encoding.{place}.frequencies.0' for place in (0, 1))
         return super().our_names(name)
+
+    def knows(self, name: str) -> bool:
+        return super().knows(name) or (self.axes == 1 and bool(OUR_FREQUENCIES.fullmatch(name)))
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         found = [tensor for name, tensor in weights.items() if name in FREQUENCIES]
@@ -40,31 +63,22 @@ class RopeVitFormat(PlainFormat):
                             f'{HEAD_DIMS}, as in RoPE-ViT of all sizes.')
         renamed = super().to_ours({name: tensor for name, tensor in weights.items() if name not in FREQUENCIES})
         renamed = {name: self._permuted(name, tensor, _from_pairs) for name, tensor in renamed.items()}
+        place = int(TABLE in renamed)
         for frequencies in found:
             blocks = frequencies.reshape(2, frequencies.shape[1], -1, HEAD_DIMS // 2).flip(0).unbind(dim=1)
-            renamed |= dict(zip(_names(TABLE in renamed, len(blocks)), blocks, strict=True))
+            renamed |= {f'position_encoding.{place}.frequencies.{i}': block for i, block in enumerate(blocks)}
         return renamed
 
-    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        table = weights.get(TABLE)
-        has_table = table is not None and table.dim() == 3 and table.shape[0] == table.shape[1]
-        depth = sum(name.endswith('.norm1.weight') for name in weights)
-        frequencies = _names(has_table, depth) if self.axes == 1 else []
-        encodings = {name for name in weights if name.startswith('position_encoding.')}
-        if encodings != {*frequencies, *([TABLE] if has_table else [])}:
-            raise UserError(f'the format {self} supports only a {to_source(self.encoding)}, alone or behind a '
-                            'LearnablePE on a square grid, so the weights cannot be converted: they have '
-                            f'{", ".join(sorted(encodings)[:3]) or "none"}.')
-        theirs = {name: self._permuted(name, tensor, _to_pairs) for name, tensor in weights.items()
-                  if name not in encodings}
-        if has_table:
-            theirs['pos_embed'] = weights[TABLE].flatten(0, 1)[None]
-        if frequencies:
-            theirs[FREQUENCIES[0]] = torch.stack([weights[name] for name in frequencies], dim=1).flip(0)
-        return super().to_theirs(theirs)
+    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        blocks = {int(match[1]): tensor for name, tensor in weights.items()
+                  if (match := OUR_FREQUENCIES.fullmatch(name))}
+        theirs = super().renamed({name: self._permuted(name, tensor, _to_pairs) for name, tensor in weights.items()
+                                  if not OUR_FREQUENCIES.fullmatch(name)})
+        if blocks:
+            theirs[FREQUENCIES[0]] = torch.stack([blocks[i] for i in sorted(blocks)], dim=1).flip(0)
+        return theirs
 
-    def _permuted(self, name: str, tensor: Tensor, permute: Callable[[Tensor, int], Tensor]
-                  ) -> Tensor:
+    def _permuted(self, name: str, tensor: Tensor, permute: Callable[[Tensor, int], Tensor]) -> Tensor:
         """Permutes the channels of queries and keys in a tensor of an attention; others stay unchanged."""
         if '.attn.q.' in name:
             return permute(tensor, self.axes)
@@ -72,11 +86,6 @@ class RopeVitFormat(PlainFormat):
             keys, values = tensor.chunk(2)
             return torch.cat([permute(keys, self.axes), values])
         return tensor
-
-
-def _names(has_table: bool, depth: int) -> list[str]:
-    """Returns the names of the frequencies of blocks, in a `MixedRotaryPE` that follows a table if there is one."""
-    return [f'position_encoding.{int(has_table)}.frequencies.{index}' for index in range(depth)]
 
 
 def _from_pairs(tensor: Tensor, axes: int) -> Tensor:
@@ -90,14 +99,13 @@ def _to_pairs(tensor: Tensor, axes: int) -> Tensor:
 
 
 NAMES: dict[Names, Names] = {
+    **block(BLOCK, BLOCK, 'attn.qkv.{p}', scale='gamma_{k}'),
     'pos_embed': TABLE,
     'reg_token': REGISTERS,
-    'blocks.{i}.gamma_{j}': 'blocks.{i}.ls{j}.gamma',
-    'blocks.{i}.attn.qkv.{p}': QKV,
 }
-SIGNATURE = ('patch_embed.proj.weight', 'blocks.0.attn.qkv.bias', 'blocks.0.gamma_1')
+SIGNATURE = (STEM, 'blocks.0.attn.qkv.bias', 'blocks.0.gamma_1')
 AXIAL = RopeVitFormat(('timm-rope-axial',), 'CPVT', SIGNATURE, NAMES, norm_eps=1e-6,
                       encoding=dict(type='RotaryPE', form='axial'))
 MIXED = RopeVitFormat(('timm-rope-mixed',), 'CPVT', (*SIGNATURE, '|'.join(FREQUENCIES)), NAMES, norm_eps=1e-6,
                       encoding=dict(type='MixedRotaryPE'), axes=1)
-ROPE_FORMATS: tuple[Format, ...] = (AXIAL, MIXED)
+FAMILY = Family({}, MEMBERS, (AXIAL, MIXED))

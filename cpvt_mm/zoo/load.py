@@ -1,0 +1,197 @@
+"""Loads weights of any known format into a backbone."""
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from cpvt_mm.encodings import LearnablePE, PositionEncoding
+from openmmlab_runs.checkpoints.fitting import compare, refuse
+from openmmlab_runs.checkpoints.reading import read_weights
+from openmmlab_runs.config_text import to_source
+from openmmlab_runs.errors import UserError
+
+from .deit import REGISTERS, STEM, PlainFormat
+from .families import Detected, detect_format, find_released, name_of
+from .renaming import POSITION_TABLE, Format
+
+Weights = dict[str, Tensor]
+BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
+DROPPED = 'its position table is dropped, the backbone has none'
+
+
+def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
+                    allow_missing: str | Sequence[str] | None = None) -> None:
+    """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
+
+    It resamples position tables of `LearnablePE`, adapts the first convolution from RGB to other `in_channels`, and
+    inflates 2D kernels for a `PEG` with `ndim=3`. It warns of tensors that the backbone does not have, such as blocks
+    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of weights that were
+    trained with a rotary encoding that the backbone does not have.
+
+    Args:
+        backbone: A PyramidCPVT or CPVT.
+        checkpoint: Path or address (see `checkpoints.fetching.fetched`) of a file of a backbone, or of a model with it,
+            in any of `zoo.families.FORMATS`.
+        prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
+        map_location: The device to load to. Defaults to 'cpu'.
+        allow_missing: One or more regular expressions (`re.search`). Tensors whose names match may be missing in the
+            file, and keep their values. Defaults to None: none.
+
+    Raises:
+        MissingFile: If the file does not exist.
+        UserError: If the backbone is on the meta device; or, with the backbone unchanged, the file cannot be read, has
+            no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
+    """
+    patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
+    weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
+    wanted = backbone.state_dict()
+    if any(tensor.is_meta for tensor in wanted.values()):
+        raise UserError(f'the {type(backbone).__name__} is on the meta device, which holds no weights: build it on '
+                        'another device.')
+    found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
+    arch, own_arch = name_of(renamed), name_of(wanted)
+    sizes = f', of arch {arch!r} for a backbone of {own_arch!r},' if arch and own_arch and arch != own_arch else ''
+    what = f'checkpoint {checkpoint} (format {found.format}){sizes}'
+    fitted, adapted = _adapt(backbone, renamed, wanted)
+    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
+    # What would change what the layers compute: registers, and more parameters in the same block.
+    held = {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
+            or ((match := BLOCK.match(name)) and match[0] in blocks)}
+    missing = [name for name in wanted if name not in fitted]
+    check_filled(held, wanted, [name for name in missing if not any(re.search(part, name) for part in patterns)], what,
+                 backbone)
+    backbone.load_state_dict(held, strict=False)
+
+    used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
+    notes = [f'weights of {key}, not of {ema_key}'] if ema_key else []
+    notes += [*adapted, f'left over: {", ".join(_left_over(weights, found, used)) or "nothing"}']
+    _log(checkpoint, backbone, held, found, notes)
+    if missing:
+        _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
+    for text in _doubts(backbone, checkpoint, what, found.format, [name for name in fitted if name not in wanted]):
+        _warn(text)
+
+
+def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, wanted: Weights
+                 ) -> tuple[Detected, Weights]:
+    """Finds a backbone of the same class as `wanted` in a checkpoint; returns its weights under the names here."""
+    own = detect_format(wanted, 'of the backbone', '').format.backbone
+    found = detect_format(weights, checkpoint, prefix, own)
+    if found.format.backbone != own:
+        raise UserError(f'checkpoint {checkpoint} holds a {found.format.backbone} (format {found.format}), but the '
+                        f'backbone is a {own}: use the other backbone, or other weights.')
+    try:
+        return found, found.format.to_ours({name.removeprefix(found.prefix): tensor for name, tensor in weights.items()
+                                            if name.startswith(found.prefix)})
+    except UserError as error:
+        raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
+
+
+def _adapt(backbone: nn.Module, weights: Weights, wanted: Weights) -> tuple[Weights, list[str]]:
+    """Adapts weights to a backbone; returns them, and notes about changes."""
+    weights, notes = dict(weights), list[str]()
+    tables = [f'{name}.table' for name, module in backbone.named_modules() if isinstance(module, LearnablePE)]
+    for name in [name for name in weights if POSITION_TABLE.fullmatch(name) and name not in wanted]:
+        here = [table for table in tables if table.startswith(name.removesuffix('0.table'))]
+        if len(here) == 1:  # beside other encodings
+            weights[here[0]] = weights.pop(name)
+        elif not tables:
+            notes = [DROPPED]
+    before = dict(weights)
+    fit_encodings(backbone, weights)
+    stem = next((name for name in wanted if name.endswith(STEM)), STEM)  # the first one of a pyramid
+    if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != wanted[stem].shape[1]:
+        weights[stem] = adapt_channels(weights[stem], wanted[stem].shape[1])
+    return weights, notes + [
+        f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
+        for name, tensor in weights.items() if tensor.shape != before[name].shape]
+
+
+def fit_encodings(backbone: nn.Module, weights: Weights) -> None:
+    """Adapts weights of a backbone's position encodings in place; see `PositionEncoding.fit_weights`."""
+    for name, module in backbone.named_modules():
+        if isinstance(module, PositionEncoding):
+            module.fit_weights(weights, f'{name}.')
+
+
+def adapt_channels(weight: Tensor, channels: int) -> Tensor:
+    """Adapts a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
+
+    One channel gets the sum of the three; other numbers repeat the three in turn, scaled by `3 / channels`.
+    """
+    if channels == 1:
+        return weight.sum(dim=1, keepdim=True)
+    return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
+
+
+def _left_over(weights: Weights, found: Detected, used: set[str]) -> list[str]:
+    return [name for name in weights if not name.startswith(found.prefix)
+            or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
+
+
+def _log(checkpoint: str | Path, backbone: nn.Module, filled: Weights, found: Detected, notes: list[str]) -> None:
+    sizes = {name: parameter.numel() for name, parameter in backbone.named_parameters()}
+    total = sum(sizes.values())
+    tenths = 1000 * sum(size for name, size in sizes.items() if name in filled) // total  # so that 100 % means all
+    if found.prefix:
+        notes = [f'weights below {found.prefix!r}' + ''.join(f', not {other!r}' for other in found.others), *notes]
+    print_log(f"checkpoint {checkpoint}: format {found.format}, {tenths / 10} % of the backbone's {total:,} parameters "
+              f'filled; {"; ".join(notes)}', 'current')
+
+
+def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format, surplus: list[str]) -> Iterator[str]:
+    """Yields what may be wrong about weights that fit; `surplus` are names that the backbone does not have."""
+    parts = {name.split('.')[0] for name in backbone.state_dict()}
+    # The log mentions a table already.
+    surplus = [name for name in surplus if name.split('.')[0] in parts and not POSITION_TABLE.fullmatch(name)]
+    if surplus:
+        yield (f'{what} is from a larger or different {type(backbone).__name__}: this backbone does not have '
+               f'{len(surplus)} of its tensors: {", ".join(surplus)}')
+    eps, released = getattr(backbone, 'norm_eps', None), find_released(checkpoint)
+    trained = released.norm_eps if released else fmt.norm_eps
+    if trained and eps and eps != trained:
+        source = f'weights of {checkpoint}' if released else f'models of format {fmt}'
+        yield (f'{source} have norm_eps {trained:g}, but the backbone has {eps:g}: set norm_eps={trained:g}, unless '
+               f'the weights were trained with {eps:g}.')
+    if isinstance(fmt, PlainFormat) and fmt.encoding and not any(
+            type(module).__name__ == fmt.encoding['type'] and getattr(module, 'form', None) == fmt.encoding.get('form')
+            for module in backbone.modules()):
+        yield (f'{what} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does not '
+               'have: use it, also beside others, unless all blocks are trained further.')
+
+
+def _warn(text: str) -> None:
+    print_log(text, 'current', logging.WARNING)
+
+
+def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: object) -> None:
+    """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
+    hook of torch, before the model loads them.
+    """
+    theirs = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    wanted = backbone.state_dict()
+    if theirs.keys() >= wanted.keys():
+        return
+    try:
+        fmt = detect_format(theirs, 'of the backbone', '').format
+        own = detect_format(wanted, 'of the backbone', '').format
+        if fmt is own or fmt.backbone != own.backbone:
+            return
+        ours = fmt.to_ours(theirs)
+    except UserError:  # whoever loads them says what does not fit
+        return
+    for name in theirs:
+        del state_dict[prefix + name]
+    state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
+
+
+def check_filled(weights: Weights, wanted: Weights, missing: Sequence[str], what: str, backbone: nn.Module) -> None:
+    """Raises a UserError, which begins with `what`, if weights do not fit a backbone, or these names are missing."""
+    refuse({**compare(weights, wanted), 'missing': missing}, what,
+           f'the {type(backbone).__name__}, with {len(wanted)} tensors',
+           'build it with the arch and the options of the weights (patch_size, registers, layer_scale, modes, '
+           'position_encoding; see create_backbone), use other weights, or name what may be missing in allow_missing, '
+           "a regular expression such as 'position_encoding'")
