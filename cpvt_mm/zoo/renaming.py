@@ -68,12 +68,13 @@ def block(theirs: str, ours: str, qkv: Names | None = None, proj: str = 'attn.pr
     """
     queries = ('attn.q.{p}', 'attn.kv.{p}')
     table: dict[Names, Names] = {qkv: queries} if qkv else {name: name for name in queries}
-    parts = {norm: 'norm{k}', proj: 'attn.proj', fc[0]: 'mlp.fc1', fc[1]: 'mlp.fc2', conv: 'mlp.conv',
-             **dict(zip(sr or (), ('attn.sr.proj', 'attn.sr.norm'), strict=bool(sr)))}
-    table |= {f'{name}.{{p}}': f'{here}.{{p}}' for name, here in parts.items() if name}
+    layers = {'norm{k}': norm, 'attn.proj': proj, 'mlp.fc1': fc[0], 'mlp.fc2': fc[1], 'mlp.conv': conv}
+    if sr:
+        layers |= {'attn.sr.proj': sr[0], 'attn.sr.norm': sr[1]}
+    table |= {f'{name}.{{p}}': f'{here}.{{p}}' for here, name in layers.items() if name}
     if scale:
         table[scale] = 'ls{k}.gamma'
-    return {name: tuple(ours + part for part in here) if isinstance(here, tuple) else ours + here
+    return {name: ours + here if isinstance(here, str) else tuple(ours + str(part) for part in here)
             for name, here in below(theirs, table).items()}
 
 
