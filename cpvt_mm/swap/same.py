@@ -8,17 +8,18 @@ from mmengine.config import ConfigDict
 from torch import Tensor, nn
 
 from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
-from cpvt_mm.zoo.families import detect_format
-from cpvt_mm.zoo.family import STRIDES, PyramidArch
-from cpvt_mm.zoo.pvt import PVT, PVTV2
+from cpvt_mm.zoo.families import FAMILIES, detect_format
+from cpvt_mm.zoo.family import STRIDES
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.errors import UserError, first_line
 
 from .probing import CannotSwap, build_part
 
-TYPES = ('MixVisionTransformer', 'PyramidVisionTransformer', 'PyramidVisionTransformerV2', 'PCPVT')
+# Classes of OpenMMLab -> how the names of their archs begin, and arguments of PyramidCPVT.
+TYPES = {name: parts for family in FAMILIES for name, parts in family.classes.items()}
 # Arguments with the same meaning there, which the weights do not tell.
 KEPT = ('in_channels', 'out_indices', 'drop_rate', 'attn_drop_rate', 'drop_path_rate', 'with_cp')
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(PyramidCPVT).parameters.items()}
 SIZE = (64, 96)  # of the images on which both are compared
 TOLERANCE = 1e-3  # of the largest output
 
@@ -44,8 +45,7 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
         with torch.no_grad():
             for parameter in theirs.parameters():  # tables start at 0, which would hide a difference
                 parameter.add_(torch.randn_like(parameter), alpha=0.02)
-        fmt = detect_format(theirs.state_dict(), what, '').format
-        weights = fmt.to_ours(dict(theirs.state_dict()))
+        weights = detect_format(theirs.state_dict(), what, '').format.to_ours(dict(theirs.state_dict()))
         stated = _defaults(theirs) | config
         arguments = arguments_of(theirs, weights) | {
             key: stated[key] for key in KEPT if key in stated and stated[key] != DEFAULTS[key]}
@@ -70,12 +70,9 @@ def _weights(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the `init_cfg` that loads the same pretrained weights, if there are any."""
     found = config.get('init_cfg') or {}
     loads = [cfg for cfg in (found if isinstance(found, list) else [found]) if cfg.get('checkpoint')]
-    if loads:
-        return dict(init_cfg={**loads[-1], 'type': 'Pretrained'})
-    return dict(init_cfg=dict(type='Pretrained', checkpoint=config['pretrained'])) if config.get('pretrained') else {}
-
-
-DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(PyramidCPVT).parameters.items()}
+    if not loads and config.get('pretrained'):
+        loads = [dict(checkpoint=config['pretrained'])]
+    return dict(init_cfg={**loads[-1], 'type': 'Pretrained'}) if loads else {}
 
 
 def _defaults(module: nn.Module) -> dict[str, Any]:
@@ -86,42 +83,35 @@ def _defaults(module: nn.Module) -> dict[str, Any]:
 
 
 def arguments_of(theirs: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the arguments of PyramidCPVT that follow from weights under its names, and from the heads of a module."""
-    stages = [[name for name in weights if name.startswith(f'stages.{i}.')] for i in range(len(STRIDES))]
-    widths = [len(weights[f'stages.{i}.patch_embed.proj.bias']) for i in range(len(STRIDES))]
-    reductions = [weights.get(f'stages.{i}.blocks.0.attn.sr.proj.weight') for i in range(len(STRIDES))]
-    sizes = PyramidArch(
+    """Returns the arguments of PyramidCPVT that follow from weights under its names, and from parts of a module."""
+    prefix, parts = TYPES[type(theirs).__name__]
+    stages = [f'stages.{i}.' for i in range(len(STRIDES))]
+    widths = [len(weights[f'{stage}patch_embed.proj.bias']) for stage in stages]
+    reductions = [weights.get(f'{stage}blocks.0.attn.sr.proj.weight') for stage in stages]
+    sizes = dict(
         embed_dims=widths,
-        depths=[len({name.split('.')[3] for name in names if '.blocks.' in name}) for names in stages],
-        num_heads=[int(heads) for heads in _heads(theirs)],
-        mlp_ratios=[len(weights[f'stages.{i}.blocks.0.mlp.fc1.bias']) // width for i, width in enumerate(widths)],
+        depths=[sum(name.startswith(f'{stage}blocks.') and name.endswith('.norm1.weight') for name in weights)
+                for stage in stages],
+        num_heads=_heads(theirs),
+        mlp_ratios=[len(weights[f'{stage}blocks.0.mlp.fc1.bias']) // width
+                    for stage, width in zip(stages, widths, strict=True)],
         sr_ratios=[1 if kernel is None else kernel.shape[-1] for kernel in reductions])
-    is_v2 = 'stages.0.blocks.0.mlp.conv.weight' in weights
-    table = weights.get('stages.0.position_encoding.0.table')
-    family = 'mit-' if type(theirs).__name__.startswith('Mix') else ('pvtv2-' if is_v2 else 'pvt-' if table is not None
-                                                                     else '')
-    names = [name for name, arch in PYRAMID_ARCHS.items() if name.startswith(family) and _as_lists(arch) == _as_lists(
-        sizes)]
+    name = next((name for name, arch in PYRAMID_ARCHS.items() if name.startswith(prefix)
+                 and all(list(getattr(arch, key)) == values for key, values in sizes.items())), None)
     norms = {name: module for name, module in theirs.named_modules() if isinstance(module, nn.LayerNorm)}
-    eps = dict(norm_eps=next(norm.eps for name, norm in norms.items() if name.endswith('norm1')),
-               embed_norm_eps=next(iter(norms.values())).eps)  # the first is of the patch embedding
-    return dict(
-        arch=names[0] if names else _as_lists(sizes),
-        **(PVTV2 if is_v2 else PVT if table is not None else {}),
-        **({} if table is None or len(table) * STRIDES[0] == DEFAULTS['img_size'] else
-           dict(img_size=len(table) * STRIDES[0])),
-        **{key: value for key, value in eps.items() if value != DEFAULTS[key]})
-
-
-def _as_lists(arch: PyramidArch) -> dict[str, list[int]]:
-    return {name: list(values) for name, values in vars(arch).items()}
+    found: dict[str, Any] = dict(
+        norm_eps=next(norm.eps for name, norm in norms.items() if name.endswith('norm1')),
+        embed_norm_eps=next(iter(norms.values())).eps)  # the first is of the patch embedding
+    if (table := weights.get('stages.0.position_encoding.0.table')) is not None:
+        found['img_size'] = len(table) * STRIDES[0]
+    return {'arch': name or sizes, **parts, **{key: value for key, value in found.items() if value != DEFAULTS[key]}}
 
 
 def _heads(theirs: nn.Module) -> list[int]:
     """Returns the number of heads of each stage, by the attention of its blocks."""
     blocks: list[Any] = [module for module in theirs.modules()
                          if hasattr(module, 'num_heads') and hasattr(module, 'sr_ratio')]
-    return [block.num_heads for block, before in zip(blocks, [None, *blocks], strict=False)
+    return [int(block.num_heads) for block, before in zip(blocks, [None, *blocks], strict=False)
             if before is None or before.embed_dims != block.embed_dims]
 
 

@@ -69,7 +69,8 @@ class Family(NamedTuple):
     archs: Mapping[str, Any]  # `PyramidArch` or `PlainArch` by name
     members: Mapping[str, Member]
     formats: tuple[Format, ...]  # the more specific ones last
-    classes: Mapping[str, str] = {}  # of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin
+    # Classes of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin, and other arguments.
+    classes: Mapping[str, tuple[str, Mapping[str, Any]]] = {}
 
 
 def timm_copy(model: str) -> str:

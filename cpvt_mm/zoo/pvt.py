@@ -202,4 +202,5 @@ MMDET_PVTV2 = PvtFormat(
 FAMILY = Family(
     ARCHS, MEMBERS, (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT,
                      MMDET_PVTV2),
-    {'PyramidVisionTransformer': 'pvt-', 'PyramidVisionTransformerV2': 'pvtv2-', 'MixVisionTransformer': 'mit-'})
+    {'PyramidVisionTransformer': ('pvt-', PVT), 'PyramidVisionTransformerV2': ('pvtv2-', PVTV2),
+     'MixVisionTransformer': ('mit-', PVTV2)})

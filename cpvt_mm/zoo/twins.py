@@ -77,4 +77,4 @@ MMPRETRAIN = Format(
     }, norm_eps=1e-6,  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
     needed=NEEDED, foreign=FOREIGN)
 
-FAMILY = Family(ARCHS, MEMBERS, (OURS, TWINS, MMSEG, MMPRETRAIN), {'PCPVT': ''})
+FAMILY = Family(ARCHS, MEMBERS, (OURS, TWINS, MMSEG, MMPRETRAIN), {'PCPVT': ('', {})})
