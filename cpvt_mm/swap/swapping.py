@@ -1,7 +1,7 @@
 """Replaces the backbone of a config by a backbone of this project."""
 import copy
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -80,58 +80,53 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
             norms). An AdamW of the config keeps its learning rate. Defaults to False.
         backbone: 'same'; 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or
             several depths; or a name of `list_backbones(pretrained=True)`, with the arguments of these weights.
-            Defaults to None: 'same' where that is possible, unless there is an `arch` or `checkpoint`; else
-            'PyramidCPVT'.
+            Defaults to None: 'same' if possible, unless there is an `arch` or `checkpoint`; else 'PyramidCPVT'.
         probe: Finds the maps of the old backbone. Defaults to `probe_backbone`.
 
     Raises:
         CannotSwap: If the config cannot take the backbone.
-        ValueError: If `backbone` or `arch` is unknown.
-        TypeError: If `cfg` is not a Config.
+        ValueError: If `backbone` or `arch` is unknown, or an argument does not go with `backbone`.
     """
-    if not isinstance(cfg, Config):
-        raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
-    owners = list(_owners(cfg))
-    if backbone is None:
-        backbone = 'PyramidCPVT'
-        if arch is None and checkpoint is None and owners and all(
-                is_recognised(owner['backbone']) for _, owner in owners):
-            try:
-                return swap_backbone(cfg, schedule=schedule, backbone=SAME, probe=probe)
-            except CannotSwap as error:
-                print_log(f'the backbone becomes a PyramidCPVT, since {error}', 'current', logging.WARNING)
-    check_names('a backbone that can be swapped in', [backbone], (SAME, *TARGETS))
-    if backbone == SAME and (arch is not None or checkpoint is not None):
-        raise ValueError(f"backbone is 'same', but arch is {arch!r} and checkpoint {checkpoint!r}: leave these out.")
-    target = TARGETS['PyramidCPVT' if backbone == SAME else backbone]
-    arch = target.arch if arch is None else arch
-    checkpoint = checkpoint or target.checkpoint
-    if target.checkpoint and arch != target.arch:
-        raise ValueError(f'arch is {arch!r}, but {backbone} is of arch {target.arch!r}: leave arch out.')
+    if backbone is None and arch is None and checkpoint is None and all(
+            is_recognised(owner['backbone']) for _, owner in _owners(cfg)):
+        try:
+            return swap_backbone(cfg, schedule=schedule, backbone=SAME, probe=probe)
+        except CannotSwap as error:
+            print_log(f'the backbone becomes a PyramidCPVT, since {error}', 'current', logging.WARNING)
+    backbone = backbone or 'PyramidCPVT'
+    target = _target(backbone, arch, checkpoint)
     cfg = copy.deepcopy(cfg)
-    owners = list(_owners(cfg))
-    if not owners:
-        raise CannotSwap('the config has no backbone with a type, in its model or in a part of it.')
+    owners = _owners(cfg)
     if backbone == SAME:
         new, *_ = [_keep_same(owner, cfg) for _, owner in owners]
     else:
+        arch, checkpoint = target.arch if arch is None else arch, checkpoint or target.checkpoint
         new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint, probe) for path, owner in owners]
-        if cfg.get('load_from'):
-            cfg.load_from = None
     _remove_imports(cfg)
-    if cfg.get('optim_wrapper'):
-        adapt_optimizer(cfg.optim_wrapper, new)
+    adapt_optimizer(cfg.get('optim_wrapper') or {}, new)
     if schedule:
         set_schedule(cfg, new, OPTIMIZERS[target.cls])
     return cfg
 
 
-def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields the parts of the model that have a backbone, but no tracker's re-identification network, with paths."""
-    for path, node in walk(cfg.get('model') or {}):
-        backbone = node.get('backbone')
-        if isinstance(backbone, dict) and backbone.get('type') and 'reid' not in path:
-            yield path, node
+def _target(backbone: str, arch: object, checkpoint: str | None) -> Target:
+    """Returns what is swapped in; raises a ValueError if an argument does not go with it, which would be ignored."""
+    check_names('a backbone that can be swapped in', [backbone], (SAME, *TARGETS))
+    target = TARGETS['PyramidCPVT' if backbone == SAME else backbone]
+    if arch is not None and (backbone == SAME or (target.checkpoint and arch != target.arch)):
+        raise ValueError(f'arch is {arch!r}, but {backbone!r} has its own: leave arch out.')
+    if backbone == SAME and checkpoint is not None:
+        raise ValueError(f'checkpoint is {checkpoint!r}, but {backbone!r} keeps its weights: leave checkpoint out.')
+    return target
+
+
+def _owners(cfg: Config) -> list[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Returns the parts of the model that have a backbone, but no tracker's re-identification network, with paths."""
+    found = [(path, node) for path, node in walk(cfg.get('model') or {}) if 'reid' not in path
+             and isinstance(node.get('backbone'), dict) and node['backbone'].get('type')]
+    if not found:
+        raise CannotSwap('the config has no backbone with a type, in its model or in a part of it.')
+    return found
 
 
 def _keep_same(owner: dict[str, Any], cfg: Config) -> Backbone:
@@ -170,7 +165,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
     holders = [cfg.model]
     for key in path:
         holders.append(holders[-1][key])
-    _remove_weights(holders)
+    _remove_weights([*holders, cfg])
     if 'in_channels' not in arguments and not bands_loader(cfg.get('train_dataloader')):  # which a pipeline normalizes
         released = find_released(checkpoint) if checkpoint else None
         _set_normalization(holders, cfg, *(released.normalization if released else IMAGENET))
@@ -194,9 +189,9 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
 
 
 def _remove_weights(holders: Sequence[dict[str, Any]]) -> None:
-    """Removes pretrained weights from all models that contain the old backbone."""
+    """Removes pretrained weights from all that contain the old backbone."""
     for holder in holders:
-        holder.update({key: None for key in ('pretrained', 'init_cfg') if holder.get(key)})
+        holder.update({key: None for key in ('pretrained', 'init_cfg', 'load_from') if holder.get(key)})
 
 
 def _remove_imports(cfg: Config) -> None:

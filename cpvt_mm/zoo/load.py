@@ -48,13 +48,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     wanted = backbone.state_dict()
-    if any(tensor.is_meta for tensor in wanted.values()):
-        raise UserError(f'the {type(backbone).__name__} is on the meta device, which holds no weights: build it on '
-                        'another device.')
     found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
-    arch, own_arch = name_of(renamed), name_of(wanted)
-    sizes = f', of arch {arch!r} for a backbone of {own_arch!r},' if arch and own_arch and arch != own_arch else ''
-    what = f'checkpoint {checkpoint} (format {found.format}){sizes}'
+    what = f'checkpoint {checkpoint} (format {found.format}){_sizes(name_of(renamed), name_of(wanted))}'
     fitted, adapted = _adapt(backbone, renamed, wanted)
     blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
     # What would change what the layers compute: registers, and more parameters in the same block.
@@ -64,21 +59,26 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     check_filled(held, wanted, [name for name in missing if not any(re.search(part, name) for part in patterns)], what,
                  backbone)
     backbone.load_state_dict(held, strict=False)
-
     used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
-    notes = [f'weights of {key}, not of {ema_key}'] if ema_key else []
-    notes += [*adapted, f'left over: {", ".join(_left_over(weights, found, used)) or "nothing"}']
+    notes = [*([f'weights of {key}, not of {ema_key}'] if ema_key else []), *adapted,
+             f'left over: {", ".join(_left_over(weights, found, used)) or "nothing"}']
     _log(checkpoint, backbone, held, found, notes)
-    if missing:
-        _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
-    for text in _doubts(backbone, checkpoint, what, found.format, [name for name in fitted if name not in wanted]):
-        _warn(text)
+    doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}'] if missing else []
+    doubts += _doubts(backbone, checkpoint, what, found.format, [name for name in fitted if name not in wanted])
+    for text in doubts:
+        print_log(text, 'current', logging.WARNING)
+
+
+def _sizes(arch: str | None, wanted: str | None) -> str:
+    return f', of arch {arch!r} for a backbone of {wanted!r},' if arch and wanted and arch != wanted else ''
 
 
 def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, wanted: Weights
                  ) -> tuple[Detected, Weights]:
     """Finds a backbone of the same class as `wanted` in a checkpoint; returns its weights under the names here."""
     own = detect_format(wanted, 'of the backbone', '').format.backbone
+    if any(tensor.is_meta for tensor in wanted.values()):
+        raise UserError(f'the {own} is on the meta device, which holds no weights: build it on another device.')
     found = detect_format(weights, checkpoint, prefix, own)
     if found.format.backbone != own:
         raise UserError(f'checkpoint {checkpoint} holds a {found.format.backbone} (format {found.format}), but the '
@@ -161,10 +161,6 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
             for module in backbone.modules()):
         yield (f'{what} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does not '
                'have: use it, also beside others, unless all blocks are trained further.')
-
-
-def _warn(text: str) -> None:
-    print_log(text, 'current', logging.WARNING)
 
 
 def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: object) -> None:

@@ -85,11 +85,11 @@ def test_it_is_the_default_unless_told_otherwise() -> None:
     assert swap_backbone(model, 'nano').model.backbone == dict(type='cpvt_mm.PyramidCPVT', arch='nano')
     b0 = swap_backbone(model, backbone='pvtv2-b0').model
     assert b0.backbone.init_cfg.checkpoint == 'cpvt_mm://pvtv2-b0' and b0.decode_head.in_channels == [32, 64, 160, 256]
-    for options, words in ((dict(arch='nano'), "backbone is 'same', but arch is 'nano'"),
-                           (dict(checkpoint='a.pth'), "checkpoint 'a.pth': leave these out")):
+    for options, words in ((dict(arch='nano'), "arch is 'nano', but 'same' has its own: leave arch"),
+                           (dict(checkpoint='a.pth'), "checkpoint is 'a.pth', but 'same' keeps its weights")):
         assert words in refusal(swap_backbone, model, backbone='same', error=ValueError, **options)
     model.model.backbone = dict(type='ResNet', depth=18)
-    assert 'its backbone ResNet is not one of MixVisionTransformer' in refusal(
+    assert 'its backbone ResNet is not one of PCPVT' in refusal(
         swap_backbone, model, backbone='same', error=CannotSwap)
 
 

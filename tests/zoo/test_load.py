@@ -74,7 +74,6 @@ def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: lis
 
 
 @pytest.mark.parametrize('build, path, init_cfg, words', [
-    (partial(PyramidCPVT, NARROW), OFFICIAL, dict(map_location='foo'), "map_location 'foo' cannot be used ("),
     (partial(PyramidCPVT, dict(NARROW, embed_dims=(16, 32, 40, 72))), OFFICIAL, dict(allow_missing='.'),
      'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
     (partial(PyramidCPVT, NARROW), GOLDEN / 'deit_timm.pth', {},
