@@ -41,14 +41,17 @@ class PaintPredictionsHook(Hook):
         image, metainfo = read_view(sample.img_path), visualizer.dataset_meta or {}
         classes = metainfo.get('classes') or ()
         if 'pred_label' in sample:
-            painted = [paint_name(image, ', '.join(classes[index] for index in sample.get(f'{kind}_label', ())))
-                       for kind in ('gt', 'pred')]
-        elif 'pred_panoptic_seg' in sample:  # the library draws it, with matplotlib
-            visualizer.dataset_meta = dict(metainfo, classes=[*map(label, classes)])
-            visualizer.add_datasample(file.stem, image, sample, out_file=str(file))
-            visualizer.dataset_meta = metainfo
-            return
+            labels = [[classes[index] if classes else str(int(index)) for index in sample.get(f'{kind}_label', ())]
+                      for kind in ('gt', 'pred')]
+            painted = [paint_name(image, ', '.join(names)) for names in labels]
+        elif 'pred_panoptic_seg' in sample:
+            painted = []
         else:
             found = [of_sample(sample, image.shape[:2], metainfo, kind, image=image) for kind in ('gt', 'pred')]
             painted = [one.plot() for one in found if one]
-        write_image(file, np.concatenate(painted, axis=1))
+        if painted:
+            write_image(file, np.concatenate(painted, axis=1))
+        else:  # the library draws it, with matplotlib
+            visualizer.dataset_meta = dict(metainfo, classes=[*map(label, classes)])
+            visualizer.add_datasample(file.stem, image, sample, out_file=str(file))
+            visualizer.dataset_meta = metainfo

@@ -118,28 +118,32 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
         model.cfg = cfg
         self._load_weights_to_model(model, opened.content, cfg)
+        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes
+            metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
+            model.dataset_meta = {  # type: ignore[assignment]  # any attribute
+                key: metainfo.get(key) for key in ('classes', 'palette')}
         return model.to(device).eval()
 
     with in_scope(scope), building('test_dataloader'):
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
-        inferencer.show_progress = False
-        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes
-            metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
-            # mmdet reads the one, mmseg the other.
-            inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
-                key: metainfo.get(key) for key in ('classes', 'palette')}
     inferencer.bands_loader = loader
     inferencer.scales = Scales(inferencer.pipeline.transforms, opened.meta, cfg)
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
-    inferencer.score_thr = SCORE_THR
-    if measured := find_thresholds((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model):
-        file, scores = measured
-        known = trained_classes(dict(dataset_meta=inferencer.model.dataset_meta))
-        inferencer.score_thr = {name: score for name, score in scores.items() if name in known}
-        print_log(f'Boxes are painted from the best score of their class in {file}, unless you give others.', 'current')
+    inferencer.score_thr = _best_scores((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model)
     return inferencer
+
+
+def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
+    """Returns the best scores of a test of the weights, if a folder has them, and tells of them; else 0.3."""
+    measured = find_thresholds(folders, model)
+    if measured is None:
+        return SCORE_THR
+    file, scores = measured
+    print_log(f'Boxes are painted from the best score of their class in {file}, unless you give others.', 'current')
+    known = trained_classes(dict(dataset_meta=model.dataset_meta))
+    return {name: score for name, score in scores.items() if name in known}
 
 
 class _Sized(NamedTuple):
