@@ -47,8 +47,9 @@ def test_attention_of_the_pixel_that_is_clicked(app: App, image: Path, trained: 
         assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
 
 
-def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models, tmp_path: Path
-                                                   ) -> None:
+def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, trained: Models, tmp_path: Path) -> None:
+    broken = tmp_path / 'broken.png'
+    broken.write_text('no image')
     checkpoint = str(trained['mmseg'].checkpoint)
     large = tmp_path / 'large.png'
     Image.new('1', (4001, 4000)).save(large)

@@ -1,4 +1,4 @@
-"""The command lines as processes, also of the launchers: an error is a sentence and a status, never a traceback."""
+"""The command lines of training, also of the launchers: an error is a sentence and a status, never a traceback."""
 import os
 import re
 import signal
@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.conftest import ROOT, UPERNET, toy_overrides
+from tests.conftest import GOLDEN, ROOT, UPERNET, toy_overrides
 from tests.processes import free_port, wait_until
 from tests.tools.conftest import Run
+
+DATASET, BACKBONE = 'train_dataloader.dataset', 'model.backbone'
 
 
 @pytest.mark.parametrize('checkpoint, words', [('iter_2.pth', 'continue from iter_2.pth with --resume'),
@@ -24,6 +27,46 @@ def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatc
     if checkpoint:
         (tmp_path / 'last_checkpoint').write_text(checkpoint)
     assert run_tool('train.py', UPERNET, '--work-dir', tmp_path) == f'Interrupted: {words}.'
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize('mistake, words', [
+    ('--launcher pytorch', 'is for processes that pytorch starts, but RANK is not set'),
+    ('--auto-scale-lr', '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
+    ('--resume no.pth', 'checkpoint no.pth does not exist: check the path.'),
+    (f'--resume {GOLDEN}/timm.pth', 'has no meta, optimizer, message_hub, so training cannot resume from it'),
+    pytest.param('--amp', 'Mixed precision needs a GPU, but torch sees none: leave out --amp.',
+                 marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')),
+    *(pytest.param(f'--cfg-options {options}', words, marks=SLOW) for options, words in (
+        (f'{BACKBONE}.type=PyramidCVPT', 'PyramidCVPT is not in the'),
+        ('optim_wrapper.optimizer.type=AdmaW', 'AdmaW, which is not a registered optimizer: did you mean AdamW'),
+        (f'{BACKBONE}.in_channels=4',
+         'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: set in_channels=3, or'),
+        (f'{BACKBONE}.arch=tiny', 'decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
+        (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
+        (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
+        (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not ex'),
+        (f'{DATASET}.data_root=no',
+         f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
+        ('optim_wrapper.optimizer.lr=1e30 train_cfg.max_iters=9', 'Training has stopped: ')))])
+def test_a_mistake_is_a_sentence(mistake: str, words: str, run_tool: Run, toy_shapes: Path, tmp_path: Path,
+                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags, _, options = mistake.partition('--cfg-options ')
+    toy = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1})
+    told = run_tool('train.py', UPERNET, '--work-dir', 'work', *flags.split(), '--cfg-options',
+                    *(f'{key}={value}' for key, value in toy.items()), *options.split())
+    assert told.startswith('error: ') and '\n' not in told and words in told, told
+
+
+@pytest.mark.parametrize('tool, package', [
+    ('tools/train.py', 'cpvt_mm'), ('demo/image_demo.py', 'cpvt_mm'), ('tools/analysis_tools/benchmark.py', 'lab')])
+def test_a_tool_outside_the_environment_says_so(tool: str, package: str) -> None:
+    # -S hides the packages of the environment, -E a PYTHONPATH.
+    run = subprocess.run([sys.executable, '-S', '-E', ROOT / tool], capture_output=True, text=True)
+    assert run.stderr.startswith(f'error: {sys.executable} has no {package}: activate ') and run.returncode == 1
 
 
 @pytest.mark.slow

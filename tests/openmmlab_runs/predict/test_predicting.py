@@ -323,7 +323,7 @@ def test_a_list_that_has_itself_is_one_sentence() -> None:
     (dict(score_thr=dict(ball=-1)), 'score_thr of ball is -1, but'), (dict(images='no.png'), 'no.png does not exist')])
 def test_what_would_go_wrong_in_silence_is_refused_before_the_model_is_built(
         options: dict[str, Any], told: str, trained: Models, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('openmmlab_runs.predict.predicting.read_checkpoint', None)
+    monkeypatch.setattr('openmmlab_runs.predict.predicting.open_checkpoint', None)
     config, checkpoint = trained['mmdet']
     assert told in refusal(predict, **{**dict(images=image, config=config, checkpoint=checkpoint), **options})
 
