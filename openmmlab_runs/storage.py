@@ -208,5 +208,9 @@ def _open_zip(path: str) -> Any:
                         'and start again.')
     if process != os.getpid():
         files = fsspec.filesystem(ZIP, fo=path)
+        with open(path, 'rb') as file:
+            stated = zipfile._EndRecData(file)[zipfile._ECD_ENTRIES_TOTAL]  # type: ignore[attr-defined]
+        if stated != len(files.zip.filelist):  # zipfile does not compare
+            raise zipfile.BadZipFile(f'{len(files.zip.filelist)} of {stated} files in its index')
         _OPENED[path] = identity, os.getpid(), files
     return files

@@ -36,7 +36,7 @@ SLOW = pytest.mark.slow
     ('--launcher pytorch', 'is for processes that pytorch starts, but RANK is not set'),
     ('--auto-scale-lr', '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
     ('--resume no.pth', 'checkpoint no.pth does not exist: check the path.'),
-    (f'--resume {GOLDEN}/timm.pth', 'has no meta, optimizer, message_hub, so training cannot resume from it'),
+    ('--resume published.pth', 'has no meta, optimizer, message_hub, so training cannot resume from it'),
     pytest.param('--amp', 'Mixed precision needs a GPU, but torch sees none: leave out --amp.',
                  marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')),
     *(pytest.param(f'--cfg-options {options}', words, marks=SLOW) for options, words in (
@@ -54,6 +54,7 @@ SLOW = pytest.mark.slow
 def test_a_mistake_is_a_sentence(mistake: str, words: str, run_tool: Run, toy_shapes: Path, tmp_path: Path,
                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    torch.save(dict(state_dict=dict(weight=torch.ones(1))), 'published.pth')
     flags, _, options = mistake.partition('--cfg-options ')
     toy = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1})
     told = run_tool('train.py', UPERNET, '--work-dir', 'work', *flags.split(), '--cfg-options',
