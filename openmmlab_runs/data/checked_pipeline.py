@@ -56,7 +56,7 @@ class CheckedPipeline(Compose):
                 fault = _unreadable_file(was, data, error) if was else None
                 if fault is None:
                     raise
-                raise UserError(f'{fault}: put the whole file there (cpvt_mm check finds all such files).'
+                raise UserError(f'{fault}: put the whole file there (the command check finds all such files).'
                                 ) from error
             if data is None:
                 return None
@@ -90,7 +90,7 @@ def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -
 def _check_sizes(sample: SampleFiles, data: dict[str, Any], label_map: tuple[int, int] | None = None) -> None:
     """Raises a UserError if the size of a loaded image differs from its annotation, or from that of its label map."""
     for finding in compare_sizes(sample, tuple(data['ori_shape'][:2]), label_map):
-        raise UserError(f'{finding.file} {finding.detail}: put the right file there (cpvt_mm check finds all).')
+        raise UserError(f'{finding.file} {finding.detail}: put the right file there (the command check finds all).')
 
 
 def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection[int]) -> None:
@@ -113,7 +113,7 @@ def load_first(dataset: Any, name: str) -> Any:
         getattr(dataset, 'pipeline', None), 'transforms', ()))
     found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) and not loads_bands else None
     if isinstance(found, Finding):
-        print_log(f'{path} {found.detail}; cpvt_mm check finds all such files.', 'current',
+        print_log(f'{path} {found.detail}; the command check finds all such files.', 'current',
                   logging.WARNING)
     try:
         return dataset[0]

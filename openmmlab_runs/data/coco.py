@@ -19,8 +19,8 @@ from .findings import UnusableFile
 # The most pixels of a side and of an image that OpenCV decodes.
 MAX_SIDE, MAX_PIXELS = 1 << 20, 1 << 30
 MAX_COORDINATE = 2 * MAX_SIDE
-WRITE_ANEW = 'let cpvt_mm new-config write a corrected file'
-NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let cpvt_mm new-config write a config for the "
+WRITE_ANEW = 'let the command new-config write a corrected file'
+NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let the command new-config write a config for the "
             'folder, which may hold Pascal VOC.')
 PACKED = {b'\x1f\x8b': 'gzip', b'PK\x03\x04': 'zip', b'\xfd7zXZ': 'xz', b'BZh': 'bzip2'}
 

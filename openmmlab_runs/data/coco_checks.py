@@ -32,7 +32,35 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
     """
     annotations, images = coco['annotations'], {image['id']: image for image in coco['images']}
     names = {category['id']: category['name'] for category in coco['categories']}
-    known = set(classes or names.values())
+    known = {id: name for id, name in names.items() if not classes or name in classes}
+    yield from _repeated_entries(coco)
+    if classes:
+        yield from _faults_of_categories([category['name'] for category in coco['categories']], classes, is_evaluated)
+    corners = _fault_of_corners(annotations, images)
+    if corners:
+        yield Kind.CORNERS, corners
+    used = Counter(annotation['category_id'] for annotation in annotations)
+    if used and known and used.keys().isdisjoint(known):
+        yield Kind.NOTHING_LEFT, ('has no annotation of a class: the annotations have category_id '
+                                  f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, known)))}')
+    needs_masks = needs_masks and bool(used)
+    if needs_masks and not any(annotation.get('segmentation') for annotation in annotations):
+        needs_masks = False  # told once
+        yield Kind.NO_MASKS, (f'has boxes only, no segmentation in its {len(annotations)} annotations, but the config '
+                              'reads masks')
+    ignored = Counter[str]()
+    for annotation in annotations:
+        yield from _faults_of_references(annotation, images, names)
+        if annotation['image_id'] in images:
+            yield from _faults_of_shape(annotation, images[annotation['image_id']], known, bool(corners), needs_masks,
+                                        ignored)
+    if ignored and not ignored['']:
+        counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
+        yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
+    yield from _counts(coco, names, known, used)
+
+
+def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
     for name in FIELDS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
         for value, number in Counter(entry['id'] for entry in coco[name]).items():
@@ -44,59 +72,50 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
     for name, own in ids.items():  # objects of one entry would be background in the other
         if len(own) > 1:
             yield Kind.SAME_FILE, f'has {name} {len(own)} times in images, with the ids {some(own)}'
-    if classes:
-        yield from _faults_of_categories([category['name'] for category in coco['categories']], classes, is_evaluated)
-    fault_of_boxes = _fault_of_corners(annotations, images)
-    if fault_of_boxes:
-        yield Kind.CORNERS, fault_of_boxes
-    used = Counter(annotation['category_id'] for annotation in annotations)
-    wanted = [id for id, name in names.items() if name in known]
-    if used and wanted and used.keys().isdisjoint(wanted):
-        yield Kind.NOTHING_LEFT, ('has no annotation of a class: the annotations have category_id '
-                                  f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
-    left_out, ignored, crowds = Counter[str](), Counter[str](), Counter[Any]()
-    has_masks = any(annotation.get('segmentation') for annotation in annotations)
-    if needs_masks and used and not has_masks:
-        yield Kind.NO_MASKS, (f'has boxes only, no segmentation in its {len(annotations)} annotations, but the config '
-                              'reads masks')
-    for annotation in annotations:
-        where = f'in annotation {annotation["id"]}'
-        category = annotation['category_id']
-        crowds[category] += bool(annotation.get('iscrowd'))
-        if category not in names:
-            yield Kind.UNLISTED_CATEGORY, f'has category_id {category} {where}, but no such category'
-        elif names[category] not in known:
-            left_out[names[category]] += 1
-        if annotation['image_id'] not in images:
-            yield Kind.UNLISTED_IMAGE, f'has image_id {annotation["image_id"]} {where}, but no such image'
-            continue
-        image = images[annotation['image_id']]
-        where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
-        x, y, width, height = annotation['bbox']
-        fault = TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
-            x, y, x + width, y + height, image)
-        if fault and not fault_of_boxes:
-            yield Kind.BOX, f'has bbox {annotation["bbox"]} (area {annotation["area"]}) {where}, which is {fault}'
-        if names.get(category) not in known:
-            continue
-        reason = 'with ignore' if annotation.get('ignore') else fault if fault in (TINY, OUTSIDE) else ''
-        ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
-        if not reason:
-            mask = annotation.get('segmentation')
-            if needs_masks and has_masks and not mask:  # mmdet's loader fails for every such value
-                yield Kind.MASK, f'has no segmentation {where}, but the config reads masks'
-            for kind, fault in _faults_of_mask(mask, image):
-                yield kind, f'has {fault} {where}'
-    if ignored and not ignored['']:
-        counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
-        yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
+
+
+def _faults_of_references(annotation: Entry, images: dict[Any, Entry], names: dict[Any, str]) -> Iterator[Fault]:
+    for kind, key, known in ((Kind.UNLISTED_CATEGORY, 'category', names), (Kind.UNLISTED_IMAGE, 'image', images)):
+        if annotation[f'{key}_id'] not in known:
+            yield kind, (f'has {key}_id {annotation[f"{key}_id"]} in annotation {annotation["id"]}, but no such {key}')
+
+
+def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has_corners: bool, needs_masks: bool,
+                     ignored: Counter[str]) -> Iterator[Fault]:
+    """Yields faults of a box and its mask, and counts in `ignored` why mmdet ignores it, if it is of a class."""
+    where = f'in annotation {annotation["id"]} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
+    x, y, width, height = annotation['bbox']
+    fault = TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
+        x, y, x + width, y + height, image)
+    if fault and not has_corners:
+        yield Kind.BOX, f'has bbox {annotation["bbox"]} (area {annotation["area"]}) {where}, which is {fault}'
+    if annotation['category_id'] not in known:
+        return
+    reason = 'with ignore' if annotation.get('ignore') else fault if fault in (TINY, OUTSIDE) else ''
+    ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
+    if not reason:
+        mask = annotation.get('segmentation')
+        if needs_masks and not mask:  # mmdet's loader fails for every such value
+            yield Kind.MASK, f'has no segmentation {where}, but the config reads masks'
+        for kind, fault in _faults_of_mask(mask, image):
+            yield kind, f'has {fault} {where}'
+
+
+def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any, str], used: Counter[Any]
+            ) -> Iterator[Fault]:
+    """Yields what counts tell: crowds, categories that are no class, and images without annotation."""
+    crowds = Counter(annotation['category_id'] for annotation in coco['annotations'] if annotation.get('iscrowd'))
     for category, number in crowds.items():  # some programs write each painted mask as a crowd
-        if names.get(category) in known and number > CROWDS * used[category]:
+        if category in known and number > CROWDS * used[category]:
             yield Kind.CROWDS, (f'has iscrowd in {number} of the {used[category]} annotations of {names[category]!r}, '
                                 'which are not learnt (set iscrowd=0 if each is one object)')
+    left_out = Counter[str]()
+    for category, number in used.items():
+        if category in names and category not in known:
+            left_out[names[category]] += number
     for name, number in left_out.items():
         yield Kind.LEFT_OUT, f'has {number} annotations of {name!r}, which are ignored: it is not a class'
-    annotated = {annotation['image_id'] for annotation in annotations}
+    annotated = {annotation['image_id'] for annotation in coco['annotations']}
     for image in coco['images']:
         if annotated and image['id'] not in annotated:
             yield Kind.NOT_ANNOTATED, f'has no annotation of {image["file_name"]}'

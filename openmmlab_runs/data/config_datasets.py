@@ -46,7 +46,7 @@ REMEDIES = {
     **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
                     '.data_prefix'),
     **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
-    Kind.NO_MASKS: 'take a config for boxes, such as one of cpvt_mm new-config, or set with_mask=False in the '
+    Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
 
@@ -194,7 +194,7 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
             if found and kind in plan.fatal:
                 raise UserError(_error(found, plan.name))
             if found and kind is not Kind.NOT_CHECKED:
-                sentence = f'{_sentence(found)}; cpvt_mm check finds all.'
+                sentence = f'{_sentence(found)}; the command check finds all.'
                 if found[0].is_error:
                     print_log(sentence, 'current', logging.WARNING)
                 else:
@@ -213,6 +213,6 @@ def _error(found: Sequence[Finding], name: str) -> str:
         return f'{first.file} {first.detail}{advice if first.detail == MISSING else ""}'
     if first.kind in (Kind.CLASSES, Kind.CLASS_ORDER):
         return (f'{name}.metainfo.classes does not match the annotations, {first.file} {first.detail}: correct either '
-                '(cpvt_mm check finds all).')
+                '(the command check finds all).')
     remedy = REMEDIES.get(first.kind, 'correct the file').format(name=name)
-    return f'{_sentence(found)}: {remedy} (cpvt_mm check finds all).'
+    return f'{_sentence(found)}: {remedy} (the command check finds all).'

@@ -3,13 +3,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from PIL import Image
-
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.bands import read_header
-from openmmlab_runs.pictures.images import check_regular
 
 from .datasets import SampleFiles
-from .findings import NO_IMAGE, Finding, Kind
+from .findings import Finding, Kind
 
 Size = tuple[int, int]  # height and width in pixels
 
@@ -37,12 +35,11 @@ def check_sizes(samples: Sequence[SampleFiles], step: int = 1) -> list[Finding]:
 
 
 def _check(sample: SampleFiles) -> list[Finding]:
-    label_map = None
-    with suppress(*NO_IMAGE):
+    with suppress(UserError):
+        image, size = read_header(sample.image), None
         if sample.label_map:
-            check_regular(sample.label_map)
-            with Image.open(sample.label_map) as image:
-                label_map = image.size[::-1]
-        header = read_header(sample.image)
-        return [*compare_sizes(sample, header[:2], label_map, header.turn)]
+            label_map = read_header(sample.label_map)
+            # A loader of label maps does not turn them.
+            size = (label_map.width, label_map.height) if label_map.turn >= 5 else (label_map.height, label_map.width)
+        return [*compare_sizes(sample, (image.height, image.width), size, image.turn)]
     return []

@@ -22,7 +22,7 @@ ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views
 # of ADE20K, also in windows (mode 'slide').
 MAX_PIXELS = 16_000_000
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
-              'values that you need, or take a config of cpvt_mm new-config, which loads all bits')
+              'values that you need, or take a config of the command new-config, which loads all bits')
 
 
 def check_regular(path: str | Path) -> None:

@@ -15,6 +15,8 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
 
+from openmmlab_data.form.dataset import LabelledData
+from openmmlab_data.written_labels import write_labels
 from tests.tools.conftest import save
 
 WIDTH, HEIGHT = 80, 60
@@ -34,6 +36,15 @@ Write = Callable[[Path], None]
 def dataset(cfg: Config, split: str) -> BaseDataset:
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+
+
+def loaded(data: LabelledData, out: Path) -> dict[str, BaseDataset]:
+    """Writes labels to a folder, and reads them with mmdet or mmseg, with pixels of label maps."""
+    pipeline = [dict(type='mmseg.LoadAnnotations')] if data.is_semantic else []
+    with DefaultScope.overwrite_default_scope('mmseg' if data.is_semantic else 'mmdet'):
+        return {split: DATASETS.build(dict(arguments, data_root=f'{data.root}/', pipeline=pipeline, metainfo=dict(
+            classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))))
+            for split, arguments in write_labels(out, data).items()}
 
 
 def samples() -> Iterator[tuple[int, str, str, str]]:

@@ -1,6 +1,8 @@
 """Each layout of the table in docs/guides/own_data.md: its folder becomes a config that reads the same."""
 import random
 import re
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +14,14 @@ from mmengine.logging import MessageHub
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.new_config import new_config
+from openmmlab_data.channels import measure_bands
+from openmmlab_data.descriptions import describe_data
+from openmmlab_data.form.dataset import LabelledData, Picture
 from openmmlab_data.form.splits import split_in
-from openmmlab_data.readers.own_data import find_data
+from openmmlab_data.image_sizes import fit_images
+from openmmlab_data.readers.layouts import ReadingOptions
+from openmmlab_data.readers.own_data import find_data, task_for
+from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.errors import UserError
@@ -22,34 +30,45 @@ from tests.openmmlab_data import layouts
 from tests.tools.conftest import contents, save
 
 
+def read(write: layouts.Write, root: Path, **options: object) -> LabelledData:
+    """Writes data into a folder and reads them; nothing is changed in it."""
+    write(root)
+    before = contents(root)
+    data = find_data(root, ReadingOptions(**options))
+    assert contents(root) == before
+    return data
+
+
 def made(write: layouts.Write, tmp_path: Path, *args: object, **kwargs: object) -> tuple[Config, list[str]]:
     write(tmp_path / 'data')
-    before = contents(tmp_path / 'data')
     lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **{'arch': 'nano', **kwargs})
-    assert contents(tmp_path / 'data') == before
     return load_config(tmp_path / 'my.py'), lines
 
 
-def stems(data: BaseDataset) -> list[str]:
-    return [Path(data.get_data_info(index)['img_path']).stem.rpartition(' ')[2] for index in range(len(data))]
+def stems(data: BaseDataset | Sequence[Picture]) -> list[str]:
+    paths = [data.get_data_info(index)['img_path'] if isinstance(data, BaseDataset) else data[index].path
+             for index in range(len(data))]
+    return [Path(path).stem.rpartition(' ')[2] for path in paths]
 
 
 @pytest.mark.parametrize('are_masks, write', [
     *((False, write) for writers in layouts.BOXES.values() for write in writers),
     *((True, write) for writers in layouts.MASKS.values() for write in writers)])
-def test_objects_are_read(are_masks: bool, write: layouts.Write, tmp_path: Path) -> None:
-    cfg, _ = made(write, tmp_path, *([] if are_masks else ['boxes']))
-    assert cfg.model.type == ('MaskRCNN' if are_masks else 'FasterRCNN')
-    for split in ('train', 'val'):
-        data = layouts.dataset(cfg, split)
-        assert stems(data) == layouts.names_of(split) and data.metainfo['classes'] == layouts.CLASSES
+def test_objects_are_read_and_written(are_masks: bool, write: layouts.Write, tmp_path: Path) -> None:
+    data = read(write, tmp_path / 'data', semantic=False)
+    assert set(data.splits) == {'train', 'val'} and task_for(data, None, None) == (
+        'instances' if are_masks else 'boxes')
+    for split, found in layouts.loaded(data, tmp_path / 'out').items():
+        assert stems(data.splits[split]) == stems(found) == layouts.names_of(split)
+        assert found.metainfo['classes'] == layouts.CLASSES
         for index in range(2):
-            instance, = data.get_data_info(index)['instances']
+            info = found.get_data_info(index)
+            instance, = info['instances']
+            assert Path(info['img_path']).is_file() and (info['width'], info['height']) == (80, 60)
             np.testing.assert_allclose(instance['bbox'], layouts.CORNERS, atol=0.01)
             assert instance['bbox_label'] == index and not instance['ignore_flag']
             if are_masks:
                 np.testing.assert_array_equal(as_mask(instance['mask']), layouts.label_map())
-        assert data[0]['inputs'].shape == (3, layouts.HEIGHT, layouts.WIDTH)
 
 
 def as_mask(segmentation: object) -> np.ndarray:
@@ -59,26 +78,26 @@ def as_mask(segmentation: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize('write', [write for writers in layouts.LABEL_MAPS.values() for write in writers])
-def test_label_maps_are_read(write: layouts.Write, tmp_path: Path) -> None:
-    cfg, _ = made(write, tmp_path)
-    assert cfg.default_scope == 'mmseg' and len(cfg.train_dataloader.dataset.metainfo.classes) == 2
-    for split in ('train', 'val'):
-        data = layouts.dataset(cfg, split)
-        assert stems(data) == layouts.names_of(split)
-    labels = layouts.dataset(cfg, 'val')[0]['data_samples'].gt_sem_seg.data[0]
-    np.testing.assert_array_equal(labels, layouts.label_map())
+def test_label_maps_are_read_and_named_where_they_have_classes(write: layouts.Write, tmp_path: Path) -> None:
+    data = read(write, tmp_path / 'data')
+    assert data.is_semantic and len(data.classes) == 2
+    for split, found in layouts.loaded(data, tmp_path / 'out').items():
+        assert stems(found) == layouts.names_of(split)
+        np.testing.assert_array_equal(found[0]['gt_seg_map'], layouts.label_map())
+        own = [one.label_map for one in data.splits[split]]
+        copied = len(list((tmp_path / f'out/{split}').rglob('*.png')))
+        assert copied == (2 if any(one.codes is not None for one in own) else 0)
 
 
 def test_numbers_of_objects_become_masks_or_classes(tmp_path: Path) -> None:
     [[write]] = layouts.OBJECTS.values()
-    cfg, lines = made(write, tmp_path)
-    for split in ('train', 'val'):
-        first, second = (layouts.dataset(cfg, split).get_data_info(index)['instances'] for index in range(2))
+    data = read(write, tmp_path / 'data')
+    for found in layouts.loaded(data, tmp_path / 'out').values():
+        first, second = (found.get_data_info(index)['instances'] for index in range(2))
         np.testing.assert_array_equal(as_mask(first[0]['mask']), layouts.label_map())
         assert (len(first), len(second)) == (1, 2)
-    assert any('are taken for objects of class object (--masks classes' in line for line in lines)
-    cfg, _ = made(write, tmp_path / 'classes', masks='classes')
-    assert cfg.default_scope == 'mmseg' and cfg.model.decode_head.num_classes == 3
+    assert any('are taken for objects of class object (--masks classes' in line for line in data.notes)
+    assert len(find_data(data.root, ReadingOptions(masks='classes')).classes) == 3
 
 
 def test_the_guide_has_a_row_for_each_layout() -> None:
@@ -105,7 +124,8 @@ def with_lonely_files(root: Path) -> None:
     (partial(layouts.yolo, suffix='.png', pixels=np.full((layouts.HEIGHT, layouts.WIDTH), 4000, np.uint16)), [
         'Images are loaded whole, with 1 channels of uint16'])])
 def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str], tmp_path: Path) -> None:
-    _, lines = made(write, tmp_path)
+    data = read(write, tmp_path / 'data')
+    lines = describe_data(data, fit_images(data, 480), measure_bands(data))
     assert all(any(one in line for line in lines) for one in words)
 
 
@@ -114,25 +134,25 @@ def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str],
     ('train: {a: [b]}', 'for train, but this is a folder, a list of images'), ('kpt_shape: [a, b]', 'has kpt_shape '),
     ('names: [[cat], dog]', 'for names, but these are a list'), ('names: [*x]', 'is not YAML')])
 def test_a_description_that_means_nothing_is_an_error(description: str, words: str, tmp_path: Path) -> None:
-    layouts.yolo(tmp_path / 'data', description=f'names: [cat, dog]\n{description}')
-    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    layouts.yolo(tmp_path, description=f'names: [cat, dog]\n{description}')
+    assert words in refusal(find_data, tmp_path)
 
 
 def test_a_validation_that_is_the_training_is_obeyed_and_told(tmp_path: Path) -> None:
-    cfg, lines = made(layouts.yolo_named('train: images/train\nval: images/train'), tmp_path)
-    assert stems(layouts.dataset(cfg, 'val')) == stems(layouts.dataset(cfg, 'train')) == ['a', 'b']
-    assert any('2 images are in train and val' in line for line in lines)
+    data = read(layouts.yolo_named('train: images/train\nval: images/train'), tmp_path)
+    assert stems(data.splits['val']) == stems(data.splits['train']) == ['a', 'b']
+    assert any('2 images are in train and val' in line for line in data.notes)
 
 
 def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Path) -> None:
     layouts.yolo(tmp_path / 'elsewhere', description='')
     layouts.text(tmp_path / 'data/my.yaml', f'path: {tmp_path}/elsewhere\ntrain: images/train\n'
                  'val: ../elsewhere/images/val\nnames: {0: no, 1: 007}')
-    new_config(tmp_path / 'data/my.yaml', tmp_path / 'my.py', arch='nano')
-    cfg = load_config(tmp_path / 'my.py')
-    assert [stems(layouts.dataset(cfg, split)) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
-    assert len(layouts.dataset(cfg, 'train').get_data_info(0)['instances']) == 1
-    assert cfg.train_dataloader.dataset.metainfo.classes == ('no', '007')
+    data = find_data(tmp_path / 'data/my.yaml')
+    assert [stems(data.splits[split]) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
+    found = layouts.loaded(data, tmp_path / 'out')['train']
+    assert len(found.get_data_info(0)['instances']) == 1 and found.metainfo['classes'] == ('no', '007')
+    assert Path(found.get_data_info(0)['img_path']).is_file()
 
 
 def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: Path) -> None:
@@ -144,9 +164,8 @@ def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: P
     for place in ('.ipynb_checkpoints/z', 'JPEGImages/._a', '__MACOSX/JPEGImages/z'):
         save(tmp_path / f'real/{place}.jpg', layouts.PIXELS)
     layouts.text(tmp_path / 'real/Annotations/.hidden.xml', 'nothing')
-    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano')
-    assert stems(layouts.dataset(load_config(tmp_path / 'my.py'), 'train')) == ['a', 'b']
-    assert any('1 links lead nowhere' in line for line in lines)
+    data = find_data(tmp_path / 'data')
+    assert stems(data.splits['train']) == ['a', 'b'] and any('1 links lead nowhere' in line for line in data.notes)
 
 
 def test_images_without_objects_are_kept_and_may_be_left_out(tmp_path: Path) -> None:
@@ -166,27 +185,50 @@ def test_a_split_is_a_whole_word(name: str, split: str) -> None:
 
 
 def test_a_file_that_is_named_is_for_training(tmp_path: Path) -> None:
-    layouts.BOXES['COCO'][0](tmp_path / 'data')
-    new_config(tmp_path / 'data/annotations/instances_val2017.json', tmp_path / 'my.py', arch='nano', val='0.5')
-    cfg = load_config(tmp_path / 'my.py')
-    assert sorted(stems(layouts.dataset(cfg, 'train')) + stems(layouts.dataset(cfg, 'val'))) == ['c', 'd']
+    layouts.coco(tmp_path)
+    data = find_data(tmp_path / 'annotations/instances_val2017.json', val='0.5')
+    assert sorted(stems(data.splits['train']) + stems(data.splits['val'])) == ['c', 'd']
 
 
 def test_oriented_boxes_are_clipped_at_the_border(tmp_path: Path) -> None:
     """A square that stands on a corner, half of it outside."""
-    cfg, _ = made(lambda root: layouts.yolo(root, '{} 0 0.25 0.25 0.5 0 0.75 -0.25 0.5'), tmp_path)
-    mask, = layouts.dataset(cfg, 'train').get_data_info(0)['instances'][0]['mask']
+    data = read(lambda root: layouts.yolo(root, '{} 0 0.25 0.25 0.5 0 0.75 -0.25 0.5'), tmp_path)
+    mask, = data.splits['train'][0].objects[0].keys['segmentation']
     np.testing.assert_allclose(np.reshape(mask, (-1, 2)), [(0, 15), (20, 30), (0, 45)], atol=1e-2)
 
 
 def test_colours_that_no_table_has_mean_no_class(tmp_path: Path) -> None:
-    write = layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', layouts.coloured, 'classes.txt',
-                         'sky 0 0 0\nsea 9 9 9')
-    cfg, lines = made(write, tmp_path)
-    assert any('1 colours of label maps are not in classes.txt, such as (200, 30, 10)' in line for line in lines)
-    labels = layouts.dataset(cfg, 'val')[0]['data_samples'].gt_sem_seg.data
-    assert labels.unique().tolist() == [0, 255]
-    assert layouts.dataset(cfg, 'val').metainfo['palette'] == [(0, 0, 0), (9, 9, 9)]
+    data = read(layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', layouts.coloured, 'classes.txt',
+                             'sky 0 0 0\nsea 9 9 9'), tmp_path / 'data')
+    assert any('1 colours of label maps are not in classes.txt, such as (200, 30, 10)' in line for line in data.notes)
+    found = layouts.loaded(data, tmp_path / 'out')['val']
+    assert np.unique(found[0]['gt_seg_map']).tolist() == [0, 255]
+    assert found.metainfo['palette'] == [(0, 0, 0), (9, 9, 9)]
+
+
+@pytest.mark.parametrize('has_images_of_one_id', [False, True])
+def test_coco_without_unique_ids_loses_no_object(has_images_of_one_id: bool, tmp_path: Path) -> None:
+    """Annotations may have one id; of images of one id, the last gets the objects."""
+    def change(split: str, content: dict) -> None:
+        for entry in [*content['annotations'], *(content['images'] if has_images_of_one_id else ())]:
+            entry['id'] = 1
+        if has_images_of_one_id:
+            content['annotations'][1]['image_id'] = 1
+
+    data = read(partial(layouts.coco, change=change), tmp_path / 'data')
+    counts = [len(one['instances']) for one in map(
+        layouts.loaded(data, tmp_path / 'out')['train'].get_data_info, range(2))]
+    assert counts == ([0, 2] if has_images_of_one_id else [1, 1])
+    assert any('1 images whose id another one has' in line for line in data.notes) == has_images_of_one_id
+
+
+def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
+    layouts.coco(tmp_path, change=lambda split, content: content.update(annotations=[
+        dict(content['annotations'][0], id=index) for index in range(100_000 if split == 'train' else 1)]))
+    begin = time.process_time()
+    data = find_data(tmp_path)
+    write_labels(tmp_path / 'out', data)
+    assert len(data.splits['train'][0].objects) == 100_000 and time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize('name, content, words', [
@@ -201,7 +243,7 @@ def test_colours_that_no_table_has_mean_no_class(tmp_path: Path) -> None:
 def test_what_is_not_read_is_named_with_the_way_out(name: str, content: str, words: str, tmp_path: Path) -> None:
     save(tmp_path / 'data/images/a.jpg', layouts.PIXELS)
     layouts.text(tmp_path / 'data' / name, content)
-    message = refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    message = refusal(find_data, tmp_path / 'data')
     assert words in message and 'which are not read' in message
 
 

@@ -61,7 +61,7 @@ def test_files_that_cannot_be_read_are_named(key: str, sample: dict) -> None:
 def test_sizes_and_labels_that_do_not_match_are_named(sample: dict) -> None:
     assert refusal(checked(), dict(sample, width=31, instances=[])) == (
         f'{sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right file '
-        'there (cpvt_mm check finds all).')
+        'there (the command check finds all).')
     assert 'a.png has class 1, but there are 1 classes' in refusal(checked(num_classes=1), sample)
     # Labels that are loaded first; classes that are unknown.
     assert 'img' in checked(load_labels, load, num_classes=1)(sample)

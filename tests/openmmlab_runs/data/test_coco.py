@@ -205,7 +205,7 @@ def write(path: Path, content: Any) -> str:
 
 def test_a_folder_is_no_file_and_a_file_without_annotations_that_of_a_test_set(tmp_path: Path) -> None:
     assert refusal(read_coco, str(tmp_path)).startswith(
-        f"{tmp_path} is a folder, but ann_file must be a JSON file in COCO's layout: let cpvt_mm new-config ")
+        f"{tmp_path} is a folder, but ann_file must be a JSON file in COCO's layout: let the command new-config ")
     file = write(tmp_path / 'f.json', {name: GOOD[name] for name in ('images', 'categories')})
     assert read_coco(file) == dict(GOOD, annotations=[])
 
@@ -243,7 +243,7 @@ def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: A
     (dict(GOOD, categories=[5]), 'has 5 in categories[0], but an entry has keys and values'),
     (changed('images', 'id', None), "has no 'id' in images[0]: add it."),
     (dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)]),
-     "has no 'height' in images[0]: add it, or let cpvt_mm new-config write a corrected file."),
+     "has no 'height' in images[0]: add it, or let the command new-config write a corrected file."),
     (dict(GOOD, images=[dict(GOOD['images'][0], width=1 << 20, height=1 << 20)]),
      'has width=1048576 and height=1048576 in images[0], but OpenCV reads images of at most 1073741824 pixels')])
 def test_a_file_of_no_use_is_named(content: Any, words: str, tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ def test_a_config_for_masks_is_what_boxes_alone_tell_to_change(data: Path, pipel
                       val_evaluator=evaluator))
     assert refusal(config_datasets.check_before_training, cfg, ['val']) == (
         f'{data}/instances_training.json has boxes only, no segmentation in its 21 annotations, but the config reads '
-        'masks: take a config for boxes, such as one of cpvt_mm new-config, or set with_mask=False in the '
-        "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators (cpvt_mm check "
+        'masks: take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
+        "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators (the command check "
         'finds all).')
 
 
@@ -119,7 +119,7 @@ def test_a_head_has_the_number_of_classes(toy_shapes: Path) -> None:
     assert refusal(check_before_training, instances(toy_shapes), model) == (
         'model.roi_head.bbox_head.0.num_classes is 80, but the dataset has 5 classes (sun, ball, kite, boat, square) '
         '(and 1 more of this kind): correct it, or train_dataloader.dataset.metainfo.classes '
-        '(cpvt_mm check finds all).')
+        '(the command check finds all).')
 
 
 def test_a_dataset_that_cannot_be_built_is_not_checked(log: list) -> None:
@@ -229,7 +229,7 @@ def test_a_missing_file_ends_a_run_before_it_begins(path: Path, folder: str, suf
     assert refusal(check, toy(path, root)) == (
         f'{fileio.join_path(root, folder)}/000001.{suffix} does not exist (and 1 more of this kind): put the '
         f'files there, or correct {split}_dataloader.dataset.data_root, .ann_file or .data_prefix '
-        '(cpvt_mm check finds all).')
+        '(the command check finds all).')
 
 
 @pytest.mark.parametrize('path, split', [(MASK_RCNN, 'images'), (UPERNET, 'annotations')])
@@ -250,7 +250,7 @@ def test_images_that_are_not_read_are_noted(path: Path, data: Path, packed: Any,
     shutil.copy(data / 'annotations/training/000000.png', data / 'annotations/training/lone.png')
     root = packed()
     check(toy(path, root))
-    images, ending = fileio.join_path(root, 'images/training'), '; cpvt_mm check finds all.'
+    images, ending = fileio.join_path(root, 'images/training'), '; the command check finds all.'
     reason = 'does not end with .jpg (img_suffix)' if path == UPERNET else (
         f'is not named by {fileio.join_path(root, "instances_training.json")}')
     assert [entry for entry in log if entry[0] in ('INFO', 'WARNING')] == [
