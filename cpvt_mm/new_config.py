@@ -12,7 +12,7 @@ from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
 from cpvt_mm.zoo import twins
 from cpvt_mm.zoo.families import RELEASED, SCHEME
 from cpvt_mm.zoo.family import APACHE
-from openmmlab_data.channels import Bands, is_readable, measure_bands
+from openmmlab_data.channels import Bands, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
 from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
 from openmmlab_data.descriptions import describe_data
@@ -84,7 +84,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
                                      Path(asked.colours) if asked.colours else None)
     data = find_data(Path(source), options_of_data, asked.val, asked.seed)
     task = task_for(data, asked.task, of_model)
-    bands = _bands(data, load_from)
+    bands = measure_bands(data, load_from)
     start = _choose_model(asked, task, base, model, load_from)
     fit = _fit(asked, task, data, bands, start)
     is_small = is_for_cpu(start.new.model)
@@ -101,15 +101,6 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
             lines.append(sentence)
         write_text(out, f'{comment(lines)}\n{assignments(values)}')
     return lines
-
-
-def _bands(data: LabelledData, load_from: str | None) -> Bands | None:
-    """Measures the channels of images; a UserError if the model of a checkpoint does not take them."""
-    bands = None if load_from and is_readable(data) else measure_bands(data)
-    if bands and load_from:
-        raise UserError(f'images of {data.root} have {bands.channels} channels that are no colours of 8 bits, but '
-                        f'{load_from} was trained with such: convert them, or name only its config.')
-    return bands
 
 
 def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Config | None, load_from: str | None

@@ -76,16 +76,20 @@ class Bands:
     notes: tuple[str, ...]  # sentences about them
 
 
-def measure_bands(data: LabelledData) -> Bands | None:
+def measure_bands(data: LabelledData, load_from: str | None = None) -> Bands | None:
     """Measures at most `MEASURED` images for training; returns None if mmcv's own loader reads all (8 bits, grey or
-    colours, perhaps with alpha), or all but the lower 8 of 16 bits where channels differ between images.
+    colours, perhaps with alpha), or all but the lower 8 of 16 bits where channels differ between images, or where the
+    model of a checkpoint `load_from` was trained with 8 bits.
 
     Raises:
-        UserError: If channels differ, and mmcv cannot read the images, or there are more than OpenCV takes.
+        UserError: If channels differ, and mmcv cannot read the images, or OpenCV or the model does not take them.
     """
-    if all(one.is_plain for one in data.pixels):
+    if all(one.is_plain for one in data.pixels) or (load_from and is_readable(data)):
         return None
     channels = sorted({one.channels for one in data.pixels})
+    if load_from:
+        raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels that are no colours of '
+                        f'8 bits, but {load_from} was trained with such: convert them, or name only its config.')
     if len(channels) > 1:
         if is_readable(data):
             return None

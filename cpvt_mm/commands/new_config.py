@@ -54,24 +54,21 @@ def parse_args() -> argparse.Namespace:
 
 @exit_on_error
 def main() -> None:
-    args = parse_args()
-    scale = tuple(args.scale) if args.scale else None
+    options = vars(parse_args())
+    data, out = options.pop('data'), options.pop('out')
     doing = Console(stderr=True).status  # on a terminal only
     with doing('Reading the data, and writing the config ...'):
-        lines = new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val,
-                           args.seed, args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
-                           random_weights=args.random_weights, early_stop=args.early_stop, ema=args.ema)
+        lines = new_config(data, out, **{**options, 'scale': options['scale'] and tuple(options['scale'])})
     say(*lines)
     with doing('Checking what was written ...'):
-        cfg = load_config(args.out)
+        cfg = load_config(out)
         faults, is_fatal = check_written(cfg)
-    for fault in faults:
-        say(fault)
-    annotations = args.out.with_name(f'{args.out.stem}_annotations')
+    say(*faults)
+    sheet = out.with_name(f'{out.stem}_annotations') / 'samples.png'
     with doing('Painting samples ...'):
-        sheet = draw_sheet(cfg, 'train') if annotations.is_dir() else None
-    if sheet:
-        write_figure(annotations / 'samples.png', sheet)
-        say(f'Look at {annotations / "samples.png"}: it shows what was read.')
-    say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
-                                   f'Next: {shell("cpvt_mm", "train", args.out)}'))
+        painted = draw_sheet(cfg, 'train')
+    if painted:
+        write_figure(sheet, painted)
+        say(f'Look at {sheet}: it shows what was read.')
+    say(f'\nWrote {out}. ' + ('Correct the errors before you train.' if is_fatal else
+                              f'Next: {shell("cpvt_mm", "train", out)}'))

@@ -83,7 +83,8 @@ def _faults_of_references(annotation: Entry, images: dict[Any, Entry], names: di
 def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has_corners: bool, needs_masks: bool,
                      ignored: Counter[str]) -> Iterator[Fault]:
     """Yields faults of a box and its mask, and counts in `ignored` why mmdet ignores it, if it is of a class."""
-    where = f'in annotation {annotation["id"]} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
+    size = f"width {image['width']}, height {image['height']}"
+    where = f"in annotation {annotation['id']} of {image['file_name']} ({size})"
     x, y, width, height = annotation['bbox']
     fault = TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
         x, y, x + width, y + height, image)

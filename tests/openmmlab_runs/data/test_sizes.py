@@ -4,14 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mmengine.config import Config
 from PIL import Image
 
-from cpvt_mm.new_config import new_config
 from openmmlab_data.descriptions import check_written
 from openmmlab_data.file_checks import check_files
+from openmmlab_data.readers.own_data import find_data
+from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
 from openmmlab_runs.data.findings import Kind
-from openmmlab_runs.engine import load_config
 from tests.tools.conftest import save
 
 WIDE, SQUARE = (24, 36), (30, 30)
@@ -52,11 +53,13 @@ def test_each_entrance_tells_of_sizes(kind: str, size: tuple[int, int], turn: in
                                       found: Kind | str | None, words: str, tmp_path: Path, log: list) -> None:
     write_data(tmp_path / 'data', kind, size, turn, annotated)
     found = SIZE[kind] if found == 'size' else found
-    new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano')
-    told, is_fatal = check_written(load_config(tmp_path / 'my.py'))
+    data = find_data(tmp_path / 'data')
+    cfg = Config(dict(default_scope='mmseg' if data.is_semantic else 'mmdet', **{
+        f'{split}_dataloader': dict(dataset=dict(one, data_root=f'{data.root}/', metainfo=dict(classes=data.classes)))
+        for split, one in write_labels(tmp_path / 'labels', data).items()}))
+    told, is_fatal = check_written(cfg)
     assert is_fatal == (found is SIZE[kind])
     assert [words in one and found.value in one for one in told] == [True] * bool(found)
-    cfg = load_config(tmp_path / 'my.py')
     checked = [one for plan in plan_checks(cfg) for files in check_files(cfg, plan) for one in files.findings]
     assert {one.kind for one in checked} == ({found} if found else set())
     assert all(words in one.detail for one in checked)
