@@ -3,7 +3,6 @@ import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 
 from .errors import first_line
 
@@ -25,8 +24,6 @@ def require(*modules: str) -> None:
             if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
                 raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
                                   f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
-            if not __debug__:
-                _check_versions(imported)
             if module == 'mmpretrain':  # the package itself does not import torchvision, but its modules do
                 importlib.import_module('mmpretrain.models')
         # The libraries assert the versions of mmcv and mmengine. Ops for another version of torch raise OSError,
@@ -35,17 +32,6 @@ def require(*modules: str) -> None:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(
                 f'{module} cannot be imported ({first_line(error)}): {install}.') from None
-
-
-def _check_versions(library: ModuleType) -> None:
-    """Raises an ImportError unless mmcv and mmengine have the versions that a library asserts, for python -O."""
-    from mmengine.utils import digit_version
-    for name in ('mmcv', 'mmengine'):
-        low, high = (getattr(library, f'{name}_{word}_version', getattr(library, f'{name}_{word[:3]}'.upper(), None))
-                     for word in ('minimum', 'maximum'))
-        found = importlib.import_module(name).__version__
-        if low and high and not digit_version(low) <= digit_version(found) < digit_version(high):
-            raise ImportError(f'it needs {name}>={low},<{high}, not {found}')
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Reads configs of mmengine's pure Python style, whose types are classes, as those of the text style, with names."""
 import importlib
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import mmengine.registry
@@ -33,17 +32,6 @@ def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
         if part.get('type') in places:
             part['type'] = names.get(kinds[part['type']], part['type'])
     return Config(content, cfg.text, cfg.filename)
-
-
-def owners_of(name: object, libraries: tuple[str, ...]) -> list[str]:
-    """Returns the libraries, of those that are installed, which register a model of a name."""
-    owners = []
-    for library in libraries:
-        with suppress(ImportError):
-            require(library)
-            importlib.import_module(f'{library}.registry').MODELS.import_from_location()
-            owners += [library] * (name in {one for _, one in registered(library)})
-    return owners
 
 
 def find(place: str) -> Any:

@@ -1,5 +1,4 @@
 """Fetches checkpoints into the caches of torch and of the Hugging Face hub; a file is whole when it is used."""
-import glob
 import hashlib
 import importlib
 import logging
@@ -17,7 +16,7 @@ from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
 from openmmlab_runs.errors import UserError, explain, show
-from openmmlab_runs.files import remove_leftovers, whole_file
+from openmmlab_runs.files import whole_file
 from openmmlab_runs.registry import FUNCTIONS
 from openmmlab_runs.waiting import within
 
@@ -175,7 +174,6 @@ def _from_web(url: str) -> Path:
     with FileLock(f'{file}.lock', timeout=WAIT):
         if file.exists():
             return file
-        remove_leftovers(file.parent, glob.escape(file.name))
         named = CHECKSUM.search(file.name)
         with whole_file(file) as temporary:
             within(url, lambda: torch.hub.download_url_to_file(url, str(temporary), named and named[1], False), WAIT)

@@ -22,7 +22,7 @@ from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.pure_python import owners_of, to_text_style
+from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.redaction import redact
 from openmmlab_runs.registry import in_scope
 
@@ -81,9 +81,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     check_config(cfg)
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:
-        owners = owners_of((cfg.get('model') or {}).get('type'), LIBRARIES) or LIBRARIES
         raise UserError(f'default_scope of config {path} is {scope!r}, but must be that of its library: set it to '
-                        f'{" or ".join(map(repr, owners))}.')
+                        f'{" or ".join(map(repr, LIBRARIES))}.')
     require(scope)
     check_unread_keys(cfg, options or {})
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'

@@ -1,4 +1,5 @@
-"""Loops that check their data: annotations, the first sample, and each file while it is loaded."""
+"""Loops that check their data: annotations, the first sample, and each file; and a wait for their workers ends."""
+import re
 from typing import Any
 
 from mmengine.dataset import BaseDataset, Compose
@@ -12,13 +13,15 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.checked_pipeline import CheckedPipeline, load_first
 from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
+from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.registry import LOOPS
 
 from .checks import check_metrics
-from .ranks import all_or_none, share_annotations
-from .workers import limit_waiting
+from .ranks import all_or_none
 
 Loader = DataLoader | dict[str, Any]
+LONGEST = 600.  # seconds without a batch after which workers are given up
+LOST = re.compile(r'DataLoader (timed out|worker \(pid)')  # torch's errors
 
 
 class _Checked:
@@ -50,7 +53,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     """Builds a data loader from its config, unless it is built already, and checks its data.
 
     The main process first checks the model, the metrics and the annotations, before training also those of the
-    validation. Ranks then share the annotations, and a first sample is loaded. Pipelines name a faulty file when it is
+    validation. Then a first sample is loaded. Pipelines name a faulty file when it is
     loaded. Workers are given up after 10 minutes without a batch. All processes end if a check fails.
     """
     with all_or_none():
@@ -65,7 +68,6 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
             built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
     else:
         built = dataloader
-    share_annotations(built.dataset)
     limit_waiting(built)
     check_while_loading(built, runner.model, runner.cfg.to_dict())
     with all_or_none():
@@ -91,3 +93,18 @@ def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set
     configs = [part.get('ignore_index') for _, part in walk(cfg)]
     return {255, getattr(dataset, 'ignore_index', 255), *(
         label for label in (*modules, *configs) if isinstance(label, int))}
+
+
+def limit_waiting(loader: DataLoader) -> None:
+    """Sets the time after which workers without a batch are given up, unless the config sets one (`timeout`)."""
+    if loader.num_workers and not loader.timeout:
+        loader.timeout = LONGEST
+
+
+def lost_workers(error: Exception) -> UserError | None:
+    """Returns the sentence for an error of torch that workers are gone or give no batch; None for other errors."""
+    if not LOST.search(first_line(error)):
+        return None
+    return UserError(f'the workers of a data loader give no more data ({first_line(error).rstrip(".")}): see their '
+                     'errors above; if they lack memory or shared memory (shm), start the container with more (docker '
+                     'run --shm-size 8g), or set num_workers or batch_size lower.')

@@ -16,9 +16,9 @@ from .config import of_run
 
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_loss='openmmlab_runs.NonFiniteLossHook',
-                   portable_log='openmmlab_runs.PortableLogHook', full_disk='openmmlab_runs.FullDiskHook',
-                   same_start='openmmlab_runs.SameStartHook', save_on_signal='openmmlab_runs.SaveOnSignalHook',
-                   report='openmmlab_runs.ReportHook', scale='openmmlab_runs.ScaleHook')
+                   portable_log='openmmlab_runs.PortableLogHook', same_start='openmmlab_runs.SameStartHook',
+                   save_on_signal='openmmlab_runs.SaveOnSignalHook', report='openmmlab_runs.ReportHook',
+                   scale='openmmlab_runs.ScaleHook')
 
 
 def prepare(cfg: Config) -> Config:

@@ -31,11 +31,11 @@ from openmmlab_runs.texts import some
 from .checks import check_classes, check_pretrained, trained_classes
 from .config import secrets_of
 from .console import ReadableRunner, readable_console
+from .loops import lost_workers
 from .prepare import prepare
 from .ranks import all_or_none, process_group
 from .resuming import INSTEAD, how_to_continue, prepare_to_resume
 from .while_testing import KeepPredictionsHook, MergeViewsHook
-from .workers import lost_workers
 
 
 @in_scope()  # mmengine has one logger and one scope for all threads
@@ -229,14 +229,8 @@ def failures_as_user_errors(what: str, work_dir: str, resumable: bool = False) -
 
 def _lost_disk(error: OSError, work_dir: str) -> str:
     """Returns what to do about a full disk or a work dir that is gone; '' for other errors."""
-    path = error.filename
-    if (isinstance(error, FileNotFoundError) and isinstance(path, str) and not Path(path).parent.is_dir()
-            and Path(work_dir).absolute() in Path(path).absolute().parents):
-        return (f'{path} cannot be written, because work dir {work_dir} was removed or renamed during the run: put it '
-                'back if you can')
-    if error.errno not in DISK_FULL:
-        return ''
-    if path:
-        return f'{path} cannot be written ({error.strerror}): free space for it'
-    return (f'A disk is full ({error.strerror}): free space in {work_dir} or in /dev/shm (the shared memory of data '
-            'loader workers), whichever it is')
+    if isinstance(error, FileNotFoundError) and error.filename and not Path(work_dir).is_dir():
+        return f'work dir {work_dir} was removed or renamed during the run: put it back if you can'
+    return '' if error.errno not in DISK_FULL else (
+        f'{error.filename or "a file"} cannot be written ({error.strerror}): free space for it, in {work_dir} or in '
+        '/dev/shm, the shared memory of data loader workers')

@@ -7,11 +7,12 @@ from .checkpoint import DurableCheckpointHook, SaveOnSignalHook
 from .exact_resume import ExactResumeHook, SameStartHook
 from .non_finite_loss import NonFiniteLossHook
 from .report import ReportHook
-from .run_log import FullDiskHook, PortableLogHook
+from .run_log import PortableLogHook
 from .scale import ScaleHook
 
-# A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
-HOOKS.register_module('NoHook', module=Hook)
+# A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None. Configs of
+# earlier versions name a FullDiskHook.
+HOOKS.register_module(['NoHook', 'FullDiskHook'], module=Hook)
 
-__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PortableLogHook',
+__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'NonFiniteLossHook', 'PortableLogHook',
            'ReportHook', 'SameStartHook', 'SaveOnSignalHook', 'ScaleHook']

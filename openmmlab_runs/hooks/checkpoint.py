@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, barrier, is_main_process
-from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
+from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
@@ -37,13 +37,6 @@ class WholeFileBackend(LocalBackend):
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, obj)
-
-
-def _remove(backend: BaseStorageBackend, path: str) -> None:
-    if backend.isfile(path):
-        backend.remove(path)
-    elif backend.isdir(path):  # a checkpoint of DeepSpeed
-        backend.rmtree(path)
 
 
 @HOOKS.register_module()
@@ -141,7 +134,7 @@ class DurableCheckpointHook(CheckpointHook):
         for path in {*before.values()} - {*best.values()}:  # all checkpoints may have the same name
             # Not that of the work dir from which this one was copied.
             if is_main_process() and Path(path).parent == Path(self.out_dir):
-                _remove(backend, path)
+                backend.remove(path)
         step = runner.epoch if self.by_epoch else runner.iter
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
         if last and (best != before or path == last):
@@ -195,7 +188,7 @@ class DurableCheckpointHook(CheckpointHook):
             for old in kept[:-self.max_keep_ckpts]:
                 path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(old))
                 if is_main_process() and path != self.last_ckpt:  # all steps may have the same name
-                    _remove(self.file_backend, path)
+                    self.file_backend.remove(path)
 
 
 def saves_after_iteration(hook: CheckpointHook, runner: Runner) -> bool:

@@ -24,7 +24,6 @@ from .same_state import (
     accumulated,
     check_resumes,
     differences,
-    explain_schedule,
     has_other_schedule,
     put_back,
     settings,
@@ -124,7 +123,9 @@ class ExactResumeHook(Hook):
             runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
                                   f'{runner.iter}, but has no gradients: those since the last update are lost.')
         if self.schedule_differs and runner.param_schedulers:
-            runner.logger.warning(explain_schedule(runner))
+            runner.logger.warning('The learning rate follows the schedule of the checkpoint, not that of the config. '
+                                  'For a new schedule, start from the weights: --cfg-options load_from=CHECKPOINT '
+                                  'instead of --resume.')
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)

@@ -49,8 +49,6 @@ class NonFiniteLossHook(Hook):
     priority = 'LOW'
 
     def __init__(self, patience: int = 3) -> None:
-        if patience < 1:
-            raise UserError(f'patience of NonFiniteLossHook is {patience}, but must be at least 1.')
         self.patience = patience
 
     def before_train(self, runner: Runner) -> None:

@@ -1,6 +1,4 @@
-"""Hooks for the log of a run: its form in checkpoints, and its files."""
-import logging
-import sys
+"""A hook for the log of a run in checkpoints."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +8,6 @@ from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from openmmlab_runs.files import DISK_FULL
 from openmmlab_runs.redaction import REDACTED, redact_text
 from openmmlab_runs.registry import HOOKS
 
@@ -57,32 +54,3 @@ def to_builtin_types(value: Any) -> Any:
 def _to_buffer(value: Mapping[str, Any]) -> HistoryBuffer:
     history, counts, max_length = (value[key] for key in HISTORY)
     return HistoryBuffer(*(array.cpu().numpy() for array in (history, counts)), max_length)
-
-
-class LogFile(logging.FileHandler):
-    """A log file handler that raises an error if the disk is full."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            raise OSError(error.errno, error.strerror, self.baseFilename) from error
-        super().handleError(record)
-
-
-@HOOKS.register_module()
-class FullDiskHook(Hook):
-    """Ends a run with an error, where `logging` would only print it, if a log file cannot be written on a full disk."""
-
-    priority = 'VERY_HIGH'
-
-    def before_run(self, runner: Runner) -> None:
-        for handler in list(runner.logger.handlers):
-            if type(handler) is logging.FileHandler:
-                # with escapes for names of files that are not UTF-8
-                log_file = LogFile(handler.baseFilename, encoding='utf-8', errors='backslashreplace')
-                log_file.setLevel(handler.level)
-                log_file.setFormatter(handler.formatter)
-                log_file.filters = handler.filters
-                runner.logger.removeHandler(handler)
-                handler.close()
-                runner.logger.addHandler(log_file)

@@ -1,11 +1,8 @@
 """What a resumed run must have like its checkpoint's: settings, optimizers, schedules, and gradients of an accumulation
 that is under way (`optim_wrapper.accumulative_counts` is more than 1).
 """
-import copy
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +11,6 @@ from mmengine.dist import all_gather_object, all_reduce, get_world_size
 from mmengine.hooks import EMAHook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict, _ParamScheduler
-from mmengine.optim.scheduler import ReduceOnPlateauParamScheduler
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -110,34 +106,6 @@ def _schedulers(runner: Runner) -> dict[str, list[_ParamScheduler]]:
     """Returns the schedulers of each optimizer by its name; a single one is ''."""
     found = runner.param_schedulers or []
     return found if isinstance(found, dict) else {'': found}
-
-
-def explain_schedule(runner: Runner) -> str:
-    """Returns a sentence on the learning rate until the end of a resumed run, whose schedule is the checkpoint's."""
-    rates = [f'{last_rate(wrapper.param_groups[-1], _schedulers(runner).get(name, ()), runner):.3g}'
-             for name, wrapper in wrappers(runner).items()]
-    return ('The learning rate follows the schedule of the checkpoint, not that of the config: in the last iteration, '
-            f'{runner.max_iters}, it is {" and ".join(rates)}. For a new schedule, start from the '
-            'weights: --cfg-options load_from=CHECKPOINT instead of --resume.')
-
-
-def last_rate(group: dict[str, Any], schedulers: Sequence[_ParamScheduler], runner: Runner) -> float:
-    """Returns the learning rate in the last iteration of a run, for the last group of an optimizer's parameters."""
-    # mmengine keeps the rate without factors of parameters as the last group. Only this one is scheduled here, because
-    # there may be hundreds of groups, and 100,000 iterations.
-    group = {key: value for key, value in group.items() if key != 'params'}
-    optimizer = SimpleNamespace(step=None, param_groups=[group])
-    copies = [copy.copy(one) for one in schedulers if not isinstance(one, ReduceOnPlateauParamScheduler)]
-    for one in copies:
-        one.optimizer, one.base_values = optimizer, one.base_values[-1:]
-    length = len(runner.train_dataloader) if isinstance(runner.train_loop, EpochBasedTrainLoop) else 0
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # schedulers miss the steps of the optimizer
-        for step in range(runner.iter + 1, runner.max_iters):
-            for one in copies:
-                if not one.by_epoch or (length and step % length == 0):
-                    one.step()
-    return float(group['lr'])
 
 
 def average_gradients(runner: Runner) -> None:

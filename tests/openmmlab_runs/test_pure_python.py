@@ -87,11 +87,3 @@ def test_a_runner_that_is_no_runner_of_mmengine_is_refused(toy_shapes: Path, tmp
     assert refusal(train, cfg) == (
         'runner_type is FlexibleRunner, which is not a kind of Runner, and does not call hooks as it does: remove '
         'runner_type from the config.')
-
-
-@pytest.mark.parametrize('kind, scopes', [('ATSS', "'mmdet'"), ('EncoderDecoder', "'mmseg'"),
-                                          ('None', "'mmdet' or 'mmseg' or 'mmpretrain'")])
-def test_plain_names_without_a_scope_are_told_with_the_scope(kind: str, scopes: str, tmp_path: Path) -> None:
-    (tmp_path / 'a.py').write_text(f"default_scope = None\nmodel = dict(type='{kind}')\n")
-    assert refusal(load_config, tmp_path / 'a.py') == (
-        f'default_scope of config {tmp_path}/a.py is None, but must be that of its library: set it to {scopes}.')

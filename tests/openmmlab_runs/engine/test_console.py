@@ -25,6 +25,7 @@ from pycocotools.coco import COCO
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.console import describe_run, readable_console
+from openmmlab_runs.engine.run import scale_rate
 from openmmlab_runs.errors import for_readers, show
 from tests.conftest import UPERNET, toy_overrides
 from tests.pictures import is_drawn
@@ -124,37 +125,32 @@ def test_a_test_leaves_the_folder_of_the_training_alone(verbose: bool, run: Simp
     assert ('System environment' in tested.out) == verbose and 'System environment' in tested.log
 
 
-# The rate that multipliers of parameters multiply is scaled, too, and images that are accumulated count.
-SCALED = {
-    'factors': ({'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 10.}, 1e-3 * 2 / 16, 'to 0.00125'),
-    'accumulated': ({'optim_wrapper.accumulative_counts': 4}, 1e-3 * 8 / 16, ''),
-    'decay': ({'optim_wrapper.constructor': 'cpvt_mm.LayerDecayOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
-               dict(_delete_=True, layer_decay_rate=0.5)}, 1e-3 * 2 / 16, 'to 0.000125')}
-
-
-@pytest.mark.parametrize('options, rate, shown', SCALED.values(), ids=SCALED)
+@pytest.mark.parametrize('options, rate, shown', [  # the rate that factors of parameters multiply is scaled, too
+    ({'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 10.}, 1e-3 * 2 / 16, 'to 0.00125'),
+    ({'optim_wrapper.constructor': 'cpvt_mm.LayerDecayOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
+      dict(_delete_=True, layer_decay_rate=0.5)}, 1e-3 * 2 / 16, 'to 0.000125')])
 def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], rate: float, shown: str,
                                                       toy_shapes: Path, tmp_path: Path) -> None:
-    def run(config: Path, **more: Any) -> Any:
-        return printed(tmp_path, train, load_config(config, toy_overrides(toy_shapes, **{
-            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_cfg.max_iters': 1, 'log_level': 'INFO',
-            'param_scheduler': [], 'train_cfg.val_interval': 9, **more}), str(tmp_path)),
-                       auto_scale_lr=True, hooks=[see])
-
-    used: list[set[float]] = []
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_cfg.max_iters': 1, 'log_level': 'INFO',
+        'param_scheduler': [], 'train_cfg.val_interval': 9, 'auto_scale_lr.base_batch_size': 16, **options}),
+                      str(tmp_path))
+    used: set[float] = set()
     see = Hook()
-    see.after_train_iter = lambda runner, **batch: used.append(
-        {group['lr'] for group in runner.optim_wrapper.optimizer.param_groups})
-    for number in range(2):  # the written config is for the scaled rate, and does not scale it again
-        done = run(tmp_path / UPERNET.name, **options) if number else run(UPERNET, **options, **{
-            'auto_scale_lr.base_batch_size': 16})
-        logged = json.loads(next(tmp_path.rglob('scalars.json')).read_text().splitlines()[0])
-        assert rate in (logged['lr'], logged.get('base_lr')) and logged['lr'] in used[-1]
-        assert re.findall(r' (?:rate|base) (\d\S+)', done.out) == list(dict.fromkeys(
-            f'{logged[name]:.2e}' for name in ('lr', 'base_lr') if name in logged))
-        assert f'{max(used[-1]):.4g}\n' in re.search('^batch .*\n', done.out, re.MULTILINE)[0] and shown in done.out
-        for text in (done.out, done.log):
-            assert text.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1 - number
+    see.after_train_iter = lambda runner, **batch: used.update(
+        group['lr'] for group in runner.optim_wrapper.optimizer.param_groups)
+    done = printed(tmp_path, train, cfg, auto_scale_lr=True, hooks=[see])
+    logged = json.loads(next(tmp_path.rglob('scalars.json')).read_text().splitlines()[0])
+    assert rate in (logged['lr'], logged.get('base_lr')) and logged['lr'] in used
+    assert re.findall(r' (?:rate|base) (\d\S+)', done.out) == list(dict.fromkeys(
+        f'{logged[name]:.2e}' for name in ('lr', 'base_lr') if name in logged))
+    assert f'{max(used):.4g}\n' in re.search('^batch .*\n', done.out, re.MULTILINE)[0] and shown in done.out
+    for text in (done.out, done.log):
+        assert text.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1
+    written = Config.fromfile(tmp_path / UPERNET.name)  # is for the scaled rate, and does not scale it again
+    assert scale_rate(written) == '' and written.optim_wrapper.optimizer.lr == rate
+    written.optim_wrapper.accumulative_counts = 4
+    assert 'an update has 8 (2 of a batch x 1 processes x 4 batches)' in scale_rate(written)
 
 
 NAMES = ('loss', 'lr', 'base_lr', 'a.lr', 'a.base_lr', 'loss_b')

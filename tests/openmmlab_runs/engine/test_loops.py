@@ -16,8 +16,8 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from openmmlab_runs.engine import workers
-from openmmlab_runs.engine.loops import check_while_loading
+from openmmlab_runs.engine import loops
+from openmmlab_runs.engine.loops import check_while_loading, limit_waiting, lost_workers
 from openmmlab_runs.engine.seeding import SeededBatchSampler, seed_generators
 from tests.conftest import refusal
 
@@ -178,13 +178,13 @@ class Fails:
     (lambda: time.sleep(1e6), 'DataLoader timed out after 1 '), (lambda: os._exit(9), 'DataLoader wor')])
 def test_workers_that_give_no_data_are_given_up_in_a_sentence(call: Callable, words: str,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, 'LONGEST', 1)
+    monkeypatch.setattr(loops, 'LONGEST', 1)
     loaders = [DataLoader(Fails(call), num_workers=number, timeout=time) for number, time in ((1, 0), (1, 9), (0, 0))]
     for loader in loaders:
-        workers.limit_waiting(loader)
+        limit_waiting(loader)
     assert [loader.timeout for loader in loaders] == [1, 9, 0]
     with pytest.raises(RuntimeError) as raised:
         next(iter(loaders[0]))
-    told = workers.lost_workers(raised.value)
+    told = lost_workers(raised.value)
     assert str(told).startswith(f'the workers of a data loader give no more data ({words}')
-    assert workers.lost_workers(RuntimeError('CUDA error')) is None
+    assert lost_workers(RuntimeError('CUDA error')) is None

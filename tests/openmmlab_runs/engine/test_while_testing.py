@@ -74,6 +74,18 @@ def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Pat
         # The scores of merged boxes are others than those of predictions.
         assert curves.with_name('thresholds.json').exists() != is_merged
     assert kept['plain'] != kept['merged']
+    # Predictions take the best scores of a test of their checkpoint, if it is beside the file.
+    [file] = tmp_path.glob('plain/test/*/thresholds.json')
+    content = json.loads(file.read_text())
+    content['classes'].update(kite=dict(score_thr=0.7, f1=0.5), boat=None, gone=dict(score_thr=0.1, f1=0.5))
+    checkpoint = tmp_path / 'plain/model.pth'
+    checkpoint.write_bytes(trained['mmdet'].checkpoint.read_bytes())
+    cfg = load_config(trained['mmdet'].config)
+    for weights, expected in ((content['weights'], 0.7), ('another', None)):
+        file.write_text(json.dumps(dict(content, weights=weights)))
+        measured = build_inferencer(copy.deepcopy(cfg), checkpoint, 'cpu').score_thr
+        assert measured == SCORE_THR if expected is None else measured['kite'] == expected and not (
+            {'boat', 'gone'} & measured.keys())
     with pytest.raises(ValueError, match='out_plain is a file, or has files: choose a new folder'):
         engine.test(toy('mmdet', toy_shapes, tmp_path / 'no'), trained['mmdet'].checkpoint, out=tmp_path / 'out_plain')
 
@@ -90,19 +102,3 @@ def test_label_maps_are_kept(is_merged: bool, trained: Models, toy_shapes: Path,
     assert all(kept[name].shape == alone[name].shape for name in alone)
     if not is_merged:
         assert all(np.array_equal(kept[name], alone[name]) for name in alone)
-
-
-def test_predictions_take_the_best_scores_of_a_test_of_their_checkpoint(trained: Models, toy_shapes: Path,
-                                                                        tmp_path: Path) -> None:
-    checkpoint = tmp_path / 'model.pth'
-    checkpoint.write_bytes(trained['mmdet'].checkpoint.read_bytes())
-    engine.test(toy('mmdet', toy_shapes, tmp_path), checkpoint)
-    [file] = tmp_path.glob('test/*/thresholds.json')
-    content = json.loads(file.read_text())
-    content['classes'].update(kite=dict(score_thr=0.7, f1=0.5), boat=None, gone=dict(score_thr=0.1, f1=0.5))
-    file.write_text(json.dumps(content))
-    image = next((toy_shapes / 'images/validation').iterdir())
-    measured = predict(image, trained['mmdet'].config, checkpoint, 'cpu')[0].score_thr
-    assert measured['kite'] == 0.7 and not {'boat', 'gone'} & measured.keys()
-    file.write_text(json.dumps(dict(content, weights='another')))
-    assert build_inferencer(load_config(trained['mmdet'].config), checkpoint, 'cpu').score_thr == SCORE_THR
