@@ -67,8 +67,8 @@ def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Pat
         kept[name] = json.loads((tmp_path / f'out_{name}/predictions.bbox.json').read_text())
         assert annotations.loadRes(kept[name]).anns
         assert (tmp_path / f'out_{name}/predictions.segm.json').exists() != is_merged
-        [copy] = (tmp_path / name).glob('test/*.py')
-        assert [Config.fromfile(copy).get(key, {}) != {} for key in ('tta_model', 'tta_pipeline')] == [is_merged] * 2
+        [written] = (tmp_path / name).glob('test/*.py')
+        assert [Config.fromfile(written).get(key, {}) != {} for key in ('tta_model', 'tta_pipeline')] == [is_merged] * 2
         [curves] = (tmp_path / name).glob('test/*/curves.png')
         assert Image.open(curves).width > 1000
         # The scores of merged boxes are others than those of predictions.
