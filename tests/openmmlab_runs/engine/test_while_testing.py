@@ -1,4 +1,5 @@
 """Tests with several views of each image, and predictions that a test keeps."""
+import copy
 import json
 from pathlib import Path
 from typing import Any

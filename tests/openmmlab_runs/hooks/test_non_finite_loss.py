@@ -14,7 +14,6 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.hooks import NonFiniteLossHook
 from tests.conftest import refusal
 
 NAN, INF, STEEP = float('nan'), float('inf'), 7
