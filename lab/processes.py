@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from rich.progress import track
 
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.processes import end_with_parent
+from openmmlab_runs.signals import end_with_parent
 
 T = TypeVar('T')
 Task = Callable[[], T]

@@ -25,7 +25,7 @@ from lab.candidates import Candidate, CannotMeasure
 from lab.results import Row
 from lab.steps import Setting, Step, seconds
 from openmmlab_runs.errors import first_line
-from openmmlab_runs.processes import end_with_parent
+from openmmlab_runs.signals import end_with_parent
 
 OUT_OF_MEMORY = 'out of memory'
 # torch has no type for this error on a CPU; the last two are of oneDNN.

@@ -14,7 +14,7 @@ DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SC
                          locations=['openmmlab_runs.engine.seeding'])
 TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
                       locations=['openmmlab_runs.pictures.load_bands'])
-FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.processes'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.signals'])
 METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation.metrics'])
 
 LOCK = RLock()  # mmengine has one default scope for all threads of a process

@@ -24,8 +24,8 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.files import DISK_FULL, held, write_text
 from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
-from openmmlab_runs.processes import handlers_restored
 from openmmlab_runs.registry import in_scope
+from openmmlab_runs.signals import handlers_restored
 from openmmlab_runs.texts import some
 
 from .checks import check_classes, check_pretrained, trained_classes
@@ -75,15 +75,10 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             checkpoint = open_checkpoint(cfg.load_from)
         check_pretrained(cfg)
         run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
-        if checkpoint and cfg.resume:
-            check_fits(runner.model, checkpoint)
-            check_tensors(dict(leaves(checkpoint.content['optimizer'], 'optimizer')), checkpoint.path)
-        elif checkpoint and (told := check_load_from(runner.model, checkpoint)):
-            show(told)
         if scaled and not cfg.resume:  # else the rate is the checkpoint's
             show(scaled)
         if checkpoint:
-            hand_over(runner, checkpoint)
+            hand_over(runner, checked(runner, checkpoint))
         del checkpoint  # frees memory once it is loaded
         runner.train()
 
@@ -128,6 +123,16 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         hand_over(runner, opened)
         del opened  # frees memory once it is loaded
         return runner.test()
+
+
+def checked(runner: Runner, checkpoint: Checkpoint) -> Checkpoint:
+    """Returns a checkpoint that fits a runner that resumes, or is told to load what fits; else raises a UserError."""
+    if runner.cfg.get('resume'):
+        check_fits(runner.model, checkpoint)
+        check_tensors(dict(leaves(checkpoint.content['optimizer'], 'optimizer')), checkpoint.path)
+    elif told := check_load_from(runner.model, checkpoint):
+        show(told)
+    return checkpoint
 
 
 def hand_over(runner: Runner, checkpoint: Checkpoint) -> None:

@@ -17,8 +17,8 @@ from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 from openmmlab_runs.engine.resuming import in_folder
 from openmmlab_runs.errors import show
 from openmmlab_runs.files import held, remove_leftovers, write_bytes, write_text
-from openmmlab_runs.processes import ASK_TO_END
 from openmmlab_runs.registry import HOOKS
+from openmmlab_runs.signals import ASK_TO_END
 from openmmlab_runs.storage import for_checkpoints
 
 from .same_state import average_gradients

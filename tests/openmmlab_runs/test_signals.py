@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from openmmlab_runs.processes import end_worker_with_parent
+from openmmlab_runs.signals import end_worker_with_parent
 from tests.processes import is_alive, wait_until
 
 
