@@ -174,8 +174,9 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         last = create_backbone(name).out_indices[-1]
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))
     if not features_only:
-        options = dict(out_indices=(last,), out_norm=True) if isinstance(whole, PyramidCPVT) else {}
-        backbone = create_backbone(name, pretrained, in_channels=in_chans, **options, **kwargs)
+        if isinstance(whole, PyramidCPVT):  # one norm ends the last stage, in PVT v2 that of the stage
+            kwargs |= dict(out_indices=(last,), out_norm=isinstance(whole.stages[-1].norm, nn.Identity))
+        backbone = create_backbone(name, pretrained, in_channels=in_chans, **kwargs)
         return Classifier(backbone, maps_of(whole), config, num_classes, global_pool)
     if out_indices is None:
         out_indices = len(whole.out_indices) if isinstance(whole, PyramidCPVT) else 1

@@ -49,7 +49,7 @@ def test_out_indices_are_numbers_of_last_maps_or_indices(name: str, indices: Any
     assert len(info) == (4 if name == PYRAMID else 12)
 
 
-@pytest.mark.parametrize('name', [PYRAMID, PLAIN])
+@pytest.mark.parametrize('name', [PYRAMID, 'pvtv2_b0', PLAIN])
 def test_forward_and_backward(name: str) -> None:
     model = create(name, num_classes=5, in_chans=4, drop_path_rate=.1).train()
     logits = model(torch.randn(2, 4, 65, 97))

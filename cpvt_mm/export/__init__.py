@@ -2,10 +2,6 @@ from openmmlab_runs.libraries import require
 
 require('mmcv')
 
-from .exporting import (  # noqa: E402
-    PARTS,
-    exported,
-    load_part,
-)
+from .exporting import PARTS, exported, fuse, load_part  # noqa: E402
 
-__all__ = ['PARTS', 'exported', 'load_part']
+__all__ = ['PARTS', 'exported', 'fuse', 'load_part']

@@ -167,18 +167,6 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         inside = param_name.startswith(prefix)
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
-    def fuse(self) -> 'Backbone':
-        """Folds the residual of each `PEG` into its kernel for inference, in place; returns the backbone.
-
-        Float32 outputs are equal to 1e-6 of their size. A fused backbone must not be trained, and its state dict is not
-        for others. Fuse before converting weights to float16 or bfloat16, and do not quantize fused kernels to int8:
-        the weight of the residual is far larger than the others.
-        """
-        for module in self.modules():
-            if isinstance(module, PositionEncoding):
-                module.fuse()
-        return self
-
     @abstractmethod
     def freeze(self) -> None:
         """Freezes the parts that `frozen_stages` names."""
