@@ -14,6 +14,8 @@ from openmmlab_runs.errors import UserError
 
 from .reading import Checkpoint, is_spread, open_checkpoint
 
+OF_SUCH_A_MODEL = ('use a checkpoint of such a model, or load weights of a backbone alone with model.backbone.init_cfg='
+                   "dict(type='Pretrained', checkpoint=...)")
 COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval mode, nor with a momentum
 
 
@@ -107,11 +109,10 @@ def check_load_from(model: nn.Module, checkpoint: Checkpoint) -> str:
     loaded = len(wanted) - len(found['missing']) - len(found['of another shape'])
     if loaded <= 0:
         raise UserError(f'load_from is {checkpoint.path}, which has none of the {len(wanted)} tensors of the model: '
-                        'use a checkpoint of such a model.')
+                        f'{OF_SUCH_A_MODEL}.')
     backbone = {what: [name for name in names if f'.{name}'.count('.backbone.')] for what, names in found.items()}
     refuse({**backbone, 'left over': []}, f'load_from ({checkpoint.path})', 'the backbone of the model',
-           'use a checkpoint of such a model, or load weights of a backbone alone with model.backbone.init_cfg='
-           "dict(type='Pretrained', checkpoint=...)")
+           OF_SUCH_A_MODEL)
     misfits = counted(found)
     return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of the {len(wanted)} tensors of the '
                         f'model; not loaded are {misfits}, as is normal for heads of other classes.')

@@ -46,7 +46,7 @@ SLOW = pytest.mark.slow
          'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: set in_channels=3, or'),
         (f'{BACKBONE}.arch=tiny', 'decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
         (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
-        (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
+        (f'load_from={GOLDEN}/timm.pth', 'tensors of the model: use a checkpoint of such a model, or load weights'),
         (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not ex'),
         (f'{DATASET}.data_root=no',
          f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
