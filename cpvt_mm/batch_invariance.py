@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
 from cpvt_mm.registry import HOOKS
+from cpvt_mm.tokens.batch_info import told_about
 from cpvt_mm.tokens.grid import Size, grid_size, round_up
-from cpvt_mm.tokens.padding import told_about
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 

@@ -14,8 +14,7 @@ from cpvt_mm.tokens.validation import check_choice
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
 from .models.interfaces import last_of
-from .models.layers import MLP
-from .models.pyramid_cpvt import PyramidStage
+from .models.layers import MLP, PyramidStage
 from .zoo.families import MEMBERS
 
 HUB = 'hf://'

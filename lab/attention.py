@@ -12,10 +12,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.layers import Attention, Block, Projected
-from cpvt_mm.models.pyramid_cpvt import PyramidStage
+from cpvt_mm.models.layers import Attention, Block, PyramidStage
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.packing import grids_of
 from cpvt_mm.zoo.family import STRIDES
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label
@@ -78,10 +76,9 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
     return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
 
 
-def weights_of(projected: Projected) -> Tensor:
+def weights_of(attn: Attention, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
-    logits = projected.q @ projected.k.mT * projected.head_dims**-0.5
-    bias = projected.biases[0] if projected.biases else None
+    logits = q @ k.mT * attn.head_dims**-0.5
     return (logits if bias is None else logits + bias).softmax(dim=-1)
 
 
@@ -95,9 +92,9 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
     maps: dict[str, AttentionMap] = {}
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
-        projected = attn.project(*args)
-        grid, key_grid = (grids_of(layout)[0] for layout in (projected.grid, projected.key_grid))
-        maps[name] = AttentionMap(weights_of(projected)[0], grid, key_grid, blocks[name][1])
+        q, k, _, biases, keys = attn.project(*args)
+        weights = weights_of(attn, q, k, biases[0] if biases else None)[0]
+        maps[name] = AttentionMap(weights, args[1].grids[0], keys.grids[0], blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:

@@ -1,5 +1,6 @@
-from .base import PositionEncoding, PositionEncodings, StageSpec, build_position_encodings
+from .base import PositionEncoding, PositionEncodings, StageSpec
 from .biases import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
+from .building import build_position_encodings
 from .parabolic import ParabolicPE
 from .peg import PEG
 from .rotary import MixedRotaryPE, RotaryPE

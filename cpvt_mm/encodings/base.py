@@ -1,18 +1,19 @@
 """The contract of position encodings, and those of a stage together."""
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
-from cpvt_mm.tokens.validation import check_names
+from cpvt_mm.tokens.grid import Grid, after_extra
+from cpvt_mm.tokens.layout import Layout
 
 from .factors import as_channels, beside
+
+# Where an encoding can act: the methods of `PositionEncoding` that a subclass overrides.
+POINTS = ('tokens', 'qk_tokens', 'qk', 'bias', 'factors')
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class PositionEncoding(nn.Module):
     Attributes:
         spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.
         takes_packed (bool): Whether `tokens` and `qk_tokens` also take the cells of images of several sizes, `(1, T,
-            C)`, with a `Packing` as grid. Defaults to False: they get images of one size at a time.
+            C)`, with their `Layout` as grid. Defaults to False: they get images of one size at a time.
     """
 
     spans_frames = False
@@ -48,6 +49,10 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.stage = stage
         self.register_load_state_dict_pre_hook(_fit_weights)
+
+    def acts_at(self, point: str) -> bool:
+        """Returns whether it acts at one of `POINTS`; asked once. Defaults to whether the method is overridden."""
+        return getattr(type(self), point) is not getattr(PositionEncoding, point)
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         """Encodes tokens `(B, H * W, C)` of a grid before the first block (`position` -1) or after block `position`."""
@@ -94,126 +99,78 @@ def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], pref
 
 
 class PositionEncodings(nn.ModuleList):
-    """The position encodings of one stage, applied in turn. The `grid.extra` tokens stay unchanged."""
+    """The position encodings of one stage, applied in turn. The `grid.extra` tokens stay unchanged.
+
+    `acting` has for each of `POINTS` the encodings that act there: a block asks no others.
+    """
+
+    def __init__(self, parts: Iterable[PositionEncoding] = ()) -> None:
+        super().__init__(parts)
+        self.acting = {point: [part for part in self if part.acts_at(point)] for point in POINTS}
+        self.act_in_attention = any(self.acting[point] for point in ('qk', 'bias', 'factors'))
 
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
 
-    def overriding(self, method: str) -> list[PositionEncoding]:
-        """Returns the encodings that act at a point of the block."""
-        return [part for part in self if getattr(type(part), method) is not getattr(PositionEncoding, method)]
-
     def tokens(self, x: Tensor, position: int, grid: Layout) -> Tensor:
         """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
-        for encoding in self.overriding('tokens'):
-            x = _encode(encoding.tokens, encoding.takes_packed, x, position, grid)
+        for encoding in self.acting['tokens']:
+            if encoding.takes_packed and not grid.extra:
+                x = encoding.tokens(x, position, grid)  # type: ignore[arg-type]  # any layout
+            else:
+                x = grid.each(partial(_at, encoding.tokens, position), x)
         return x
 
     def qk_tokens(self, x: Tensor, index: int, grid: Layout) -> Tensor:
-        """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
-        for encoding in self.overriding('qk_tokens'):
-            x = _encode(encoding.qk_tokens, encoding.takes_packed, x, index, grid)
+        """Encodes the tokens for queries and keys of block `index`; returns `x` itself if no encoding does."""
+        for encoding in self.acting['qk_tokens']:
+            if encoding.takes_packed and not grid.extra:
+                x = encoding.qk_tokens(x, index, grid)  # type: ignore[arg-type]  # any layout
+            else:
+                x = grid.each(partial(_at, encoding.qk_tokens, index), x)
         return x
 
-    def qk(self, q: Tensor, k: Tensor, index: int, grid: Layout, key_grid: Layout) -> tuple[Tensor, Tensor]:
-        """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`; keeps the shapes."""
-        return _over_pairs(self._qk, q, k, index, grid, key_grid) if self.overriding('qk') else (q, k)
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, index: int, grid: Layout, key_grid: Layout
+                  ) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None] | None]:
+        """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`.
 
-    def _qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
-        for encoding in self:
-            new_q, new_k = encoding.qk(new_q, new_k, index, grid, key_grid)
-        return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
-                k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
-
-    def with_factors(self, q: Tensor, k: Tensor, v: Tensor, index: int, grid: Layout, key_grid: Layout
-                     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Appends channels to queries and keys, `(B, heads, E + H * W, C / heads)`: factors, 0 at extra tokens.
-
-        Fused kernels need the same width of all three, and some of them a multiple of 8: zeros fill it up.
+        Factors become channels of queries and keys, 0 at extra tokens, and values get as many zeros: fused kernels need
+        the same width of all three, and some of them a multiple of 8. Also returns the sum of the biases of each group
+        of images, or None if there are none.
         """
-        if not self.overriding('factors'):
-            return q, k, v
-        q, k = _over_pairs(self._with_factors, q, k, index, grid, key_grid)
-        return q, k, F.pad(v, (0, q.shape[-1] - v.shape[-1]))
+        if not self.act_in_attention:
+            return q, k, v, None
+        groups = zip(grid.split(q, 2), key_grid.split(k, 2), grid.grids, key_grid.grids, strict=True)
+        encoded_q, encoded_k, biases = zip(*(self._of_group(*group, index) for group in groups), strict=True)
+        q, k = grid.join(encoded_q, 2), key_grid.join(encoded_k, 2)
+        if wider := q.shape[-1] - v.shape[-1]:
+            v = F.pad(v, (0, wider))
+        return q, k, v, None if all(bias is None for bias in biases) else list(biases)
 
-    def _with_factors(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        cells, root = _cells(q, grid, dim=2), q.shape[-1]**0.5
-        for encoding in self:
+    def _of_group(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid, index: int
+                  ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Does what `attention` does for images of one size."""
+        cells, key_cells = q[:, :, grid.extra:], k[:, :, key_grid.extra:]
+        for encoding in self.acting['qk']:
+            cells, key_cells = encoding.qk(cells, key_cells, index, grid, key_grid)
+        if self.acting['qk']:
+            q, k = after_extra(q, cells, grid.extra, 2), after_extra(k, key_cells, key_grid.extra, 2)
+        biases = [encoding.bias(cells, index, grid, key_grid) for encoding in self.acting['bias']]
+        root = q.shape[-1]**0.5  # attention divides all products by it
+        for encoding in self.acting['factors']:
             factors = encoding.factors(cells, index, grid, key_grid)
             if factors is not None:
-                # Attention divides all products by this root.
                 of_q, of_k = as_channels(factors[0] * root, factors[1], q.dtype)
                 q, k = beside(q, of_q, grid), beside(k, of_k, key_grid)
-        return q, k
-
-    def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None] | None:
-        """Sums the biases for each group of images, 0 at extra tokens; returns None if there are none.
-
-        They are in the dtype of `q`, `(B, heads, E + H * W, E + H' * W')`. Images of one size are one group.
-        """
-        if not self.overriding('bias'):
-            return None
-        biases = [self._bias(part, index, of, key_of)
-                  for (part, of), key_of in zip(groups_of(q, grid, dim=2), grids_of(key_grid), strict=True)]
-        return None if all(bias is None for bias in biases) else biases
-
-    def _bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
-        if not given:
-            return None
-        total = sum(given[1:], start=given[0]).to(q.dtype)
-        padded = F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
-        return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image
+        return q, k, _for_all_tokens(sum(given[1:], start=given[0]), q, grid) if given else None
 
 
-def _encode(encode: Callable[[Tensor, int, Any], Tensor], takes_packed: bool, x: Tensor, index: int, layout: Layout
-            ) -> Tensor:
-    """Encodes the cells of tokens; those of packed images a group at a time, unless `encode` takes these."""
-
-    def encode_cells(part: Tensor, grid: Grid) -> Tensor:
-        cells = _cells(part, grid, dim=1)
-        encoded = encode(cells, index, grid)
-        return part if encoded is cells else _after_extra(part, encoded, grid, dim=1)
-
-    if takes_packed and isinstance(layout, Packing) and not layout.extra:
-        return encode(x, index, layout)
-    return over_groups(encode_cells, x, layout)
+def _at(encode: Callable[[Tensor, int, Any], Tensor], index: int, x: Tensor, grid: Grid) -> Tensor:
+    return encode(x, index, grid)
 
 
-def _over_pairs(function: Callable[[Tensor, Tensor, int, Grid, Grid], tuple[Tensor, Tensor]], q: Tensor, k: Tensor,
-                index: int, grid: Layout, key_grid: Layout) -> tuple[Tensor, Tensor]:
-    """Applies a function to the queries and keys of each group, `(B, heads, E + H * W, channels)`."""
-    groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), strict=True)
-    pairs = [function(part, key_part, index, of, key_of) for (part, of), (key_part, key_of) in groups]
-    return joined([new for new, _ in pairs], grid, dim=2), joined([new for _, new in pairs], key_grid, dim=2)
-
-
-def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:
-    """Returns the cells of the grid along `dim`: `x` itself if there are no extra tokens."""
-    return x.narrow(dim, grid.extra, x.shape[dim] - grid.extra) if grid.extra else x
-
-
-def _after_extra(x: Tensor, cells: Tensor, grid: Grid, dim: int) -> Tensor:
-    """Puts the extra tokens of `x` before other cells."""
-    return torch.cat([x.narrow(dim, 0, grid.extra), cells], dim) if grid.extra else cells
-
-
-def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
-                             stage: StageSpec) -> PositionEncodings:
-    """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
-
-    Raises a TypeError if `cfg` has another type or sets the stage, or a ValueError if a type is not registered.
-    """
-    cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
-    if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
-        raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
-    POSITION_ENCODINGS.import_from_location()
-    for c in cfgs:
-        if isinstance(c['type'], str):
-            name = c['type'].removeprefix('cpvt_mm.')
-            check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
-        if 'stage' in c:
-            raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
-    return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
+def _for_all_tokens(bias: Tensor, q: Tensor, grid: Grid) -> Tensor:
+    """Returns a bias of cells with zeros for the extra tokens, in the dtype of `q`."""
+    padded = F.pad(bias.to(q.dtype), (grid.extra, 0, grid.extra, 0)) if grid.extra else bias.to(q.dtype)
+    return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image

@@ -4,7 +4,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.packing import HALF
 
 # The bits of a float32 that a dtype holds, too.
 KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
@@ -12,7 +11,7 @@ KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
 
 def as_channels(of_queries: Tensor, of_keys: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns the channels whose products in a dtype are those of two factors: R, or 3 R in half precision."""
-    if dtype not in HALF:
+    if dtype not in KEPT_BITS:
         return of_queries, of_keys
     (high, low), (key_high, key_low) = split(of_queries, dtype), split(of_keys, dtype)
     return torch.cat([high, low, high], -1), torch.cat([key_high, key_high, key_low], -1)

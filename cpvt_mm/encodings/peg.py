@@ -1,18 +1,14 @@
 """The Positional Encoding Generator."""
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.grid import Grid, clips_to_tokens, to_clips
-from cpvt_mm.tokens.packing import Layout, convolve
 from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 from .base import PositionEncoding, StageSpec
-from .peg_convs import CONVS, check_kernel_size, fix_parameters, inflate, make_conv
+from .peg_convs import CONVS, check_kernel_size, convolve_clips, fix_parameters, fused, inflate, make_conv
 
 CONV_TYPES = ('depthwise', 'separable', 'full')
 TARGETS = ('tokens', 'qk')
@@ -73,6 +69,7 @@ class PEG(PositionEncoding):
         self.takes_packed = ndim == 2
         self.gap = sides[-2] // 2
         self.target = target
+        self.positions = tuple(positions)
         self.residual = residual
         self.init = init
         self.convs = nn.ModuleDict({
@@ -83,22 +80,20 @@ class PEG(PositionEncoding):
         if not trainable:
             fix_parameters(self)
 
-    def tokens(self, x: Tensor, position: int, grid: Layout, target: str = 'tokens') -> Tensor:
-        if target != self.target or str(position) not in self.convs:
+    def acts_at(self, point: str) -> bool:
+        return point == ('tokens' if self.target == 'tokens' else 'qk_tokens')
+
+    def tokens(self, x: Tensor, position: int, grid: Any) -> Tensor:  # a `Layout`, with `ndim=3` a `Grid`
+        if position not in self.positions:
             return x
-        for conv in self.convs[str(position)].children():
-            encoding = self.convolve(conv, x, grid)
+        convs: Any = self.convs[str(position)]
+        for conv in convs:
+            encoding = convolve_clips(conv, x, grid) if self.spans_frames else grid.convolve(conv, x, self.gap)
             x = x + encoding if self.residual else encoding
         return x
 
-    def qk_tokens(self, x: Tensor, index: int, grid: Layout) -> Tensor:
-        return self.tokens(x, index - 1, grid, target='qk')
-
-    def convolve(self, conv: nn.Module, x: Tensor, grid: Layout) -> Tensor:
-        """Applies a convolution to cells `(B, H * W, C)`, along frames, too, with `ndim=3`."""
-        if self.spans_frames and isinstance(grid, Grid):
-            return clips_to_tokens(conv(to_clips(x, grid)))
-        return convolve(conv, x, grid, self.gap)
+    def qk_tokens(self, x: Tensor, index: int, grid: Any) -> Tensor:
+        return self.tokens(x, index - 1, grid)
 
     def init_parameters(self) -> None:
         if self.init == 'zero':
@@ -111,16 +106,10 @@ class PEG(PositionEncoding):
 
     def fuse(self) -> None:
         """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
-        for position, layers in self.convs.items():
-            convs = [layer for layer in layers.children() if isinstance(layer, nn.Conv2d | nn.Conv3d)]
-            if not self.residual or not convs:  # separable ones are a Sequential
-                return
-            for conv in convs:
-                channels = torch.arange(conv.out_channels)
-                center = (channels, channels if conv.groups == 1 else 0, *(side // 2 for side in conv.kernel_size))
-                conv.weight.data[center] += 1
-            self.convs[position] = nn.Sequential(OrderedDict((f'fused{i}', conv) for i, conv in enumerate(convs)))
-        self.residual = False
+        layers = [layer for part in self.convs.values() for layer in part.children()]
+        if self.residual and all(isinstance(layer, nn.Conv2d | nn.Conv3d) for layer in layers):
+            self.convs = nn.ModuleDict({position: fused(part.children()) for position, part in self.convs.items()})
+            self.residual = False
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""

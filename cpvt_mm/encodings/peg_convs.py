@@ -1,8 +1,12 @@
 """The convolutions of a PEG: depthwise as in the paper, and its ablations."""
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.validation import check_positive, is_sequence_of_ints
 
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
@@ -52,3 +56,21 @@ def inflate(kernel: Tensor, depth: int) -> Tensor:
     inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
     inflated[:, :, depth // 2] = kernel
     return inflated
+
+
+def convolve_clips(conv: nn.Module, x: Tensor, grid: Grid) -> Tensor:
+    """Applies a 3D convolution to the cells of clips of T frames, `grid.frames`: `(N * T, H * W, C)`, keeps the shape.
+    """
+    clips = x.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)  # (N, C, T, H, W)
+    return conv(clips).movedim(1, -1).flatten(2, 3).flatten(0, 1)
+
+
+def fused(convs: Iterable[Any]) -> nn.Sequential:
+    """Adds the identity to the kernels of convolutions, in place; their new names keep others from loading them."""
+    parts = OrderedDict()
+    for i, conv in enumerate(convs):
+        channels = torch.arange(conv.out_channels)
+        center = (channels, channels if conv.groups == 1 else 0, *(side // 2 for side in conv.kernel_size))
+        conv.weight.data[center] += 1
+        parts[f'fused{i}'] = conv
+    return nn.Sequential(parts)

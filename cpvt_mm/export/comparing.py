@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.export.detector import Detector
 from cpvt_mm.export.exporting import Run, flatten, in_channels
-from cpvt_mm.tokens.padding import BatchInfo
+from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.version import __version__
 from openmmlab_runs.checkpoints.loading import bands_loader, normalization
 from openmmlab_runs.checkpoints.reading import read_checkpoint

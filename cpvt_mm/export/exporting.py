@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.models.embeddings import PatchEmbed, average_pool
-from cpvt_mm.tokens.grid import to_nchw, to_nhwc
+from cpvt_mm.models.layers import PatchEmbed
+from cpvt_mm.models.pvt_parts import average_pool
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.errors import UserError, first_line
@@ -169,7 +169,7 @@ def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, s
 
 def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Averages parts of a map: `(B, C, H, W)` -> `(B, C, *size)`."""
-    return to_nchw(average_pool(to_nhwc(x), size))
+    return average_pool(x.permute(0, 2, 3, 1), size).permute(0, 3, 1, 2)
 
 
 def _name_axes(model: 'ModelProto') -> None:

@@ -1,32 +1,26 @@
-"""The base class of both backbones: what is done with a batch, common arguments, weights, frozen parts, layers."""
+"""The base class of both backbones: what is done with a batch, common arguments, weights, frozen parts."""
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
-from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
-from cpvt_mm.tokens.packing import Layout, Packing, pack
-from cpvt_mm.tokens.padding import (
-    PAD_SIZE_DIVISOR,
-    Output,
-    check_images,
-    group_clips,
-    image_of,
-    padded_size,
-    sizes_and_frames,
-    within_sizes,
-)
-from cpvt_mm.tokens.tracing import eagerly
+from cpvt_mm.tokens.batch_info import Output
+from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_tokens
+from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.tracing import unless_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
 from cpvt_mm.zoo.load import translate
 
+from . import several_sizes
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
+
+AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
@@ -58,7 +52,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Computes the outputs of images, or of the frames of clips, in the shapes that `forward_images` gives.
+        """Computes the outputs of images, or of the frames of clips, in the shapes that `to_output` gives.
 
         With `padding='exact'`, each image gets the same outputs as alone, zero-padded to multiples of 32 pixels. They
         are at the top left of the maps, which are zero elsewhere. A `PEG` with `ndim=3` mixes the frames of a clip;
@@ -83,34 +77,29 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
             TypeError: If the images are no tensor.
             UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
         """
-        check_images(self, x, valid_sizes)
-        if self.padding is None and not self.spans_frames:
-            return self.forward_images(x)
-        pixels, layout, padded = self.arrange(x, valid_sizes, num_frames)
-        outs = self.outputs(*((self.stem.of_packed(pixels, layout), layout) if isinstance(layout, Packing) else
-                              self.stem(to_tokens(pixels), layout)))
-        return self.fit_outputs(outs, padded, (x.shape[2], x.shape[3]))
+        self.check(x, valid_sizes)
+        if self.padding or self.spans_frames:
+            return several_sizes.forward(self, x, valid_sizes, num_frames)
+        return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3]))
 
-    @eagerly
-    def arrange(self, x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
-                ) -> tuple[Tensor, Layout, Size]:
-        """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
-
-        - Images of one padded size are a batch, `(B, in_channels, H, W)`, and the grid of its pixels.
-        - Others are what `PatchEmbed.cut_images` makes of them, and the packing of the patches.
-        """
-        sizes, frames = sizes_and_frames(self, x, valid_sizes, num_frames)
-        multiple = PAD_SIZE_DIVISOR if self.padding else 1
-        padded = round_up(x.shape[2], multiple), round_up(x.shape[3], multiple)
-        if sizes is not None:
-            x, groups = within_sizes(x, sizes, multiple), group_clips(sizes, frames, multiple)
-            if len(groups) > 1:
-                packing = pack({(grid_size(size, self.patch_size), length): images
-                                for (size, length), images in groups.items()}, x.device)
-                self.prepare(packing)
-                return self.stem.cut_images(x, packing), packing, padded_size(sizes, multiple)
-            padded, frames = next(iter(groups))
-        return pad_or_crop(x, *padded), Grid(*padded, frames=frames), padded
+    @unless_traced
+    def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
+        """Raises a ValueError or TypeError unless images fit; `valid_sizes` need `padding='exact'`."""
+        channels = self.in_channels
+        if not isinstance(x, Tensor):
+            raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
+                            'normalise an array (H, W, C), and give torch.from_numpy(array).permute(2, 0, 1)[None].')
+        if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
+            raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at '
+                             'least 1.')
+        wanted = next(self.parameters()).dtype
+        if x.dtype != wanted and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
+            raise ValueError(f'images are {x.dtype}, but the weights are {wanted}: normalise and convert the images, '
+                             'or convert the weights.')
+        if valid_sizes is not None:
+            if self.padding is None:
+                raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
+            several_sizes.check_sizes(valid_sizes, x)
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
         """Computes the outputs of images of several sizes, `(in_channels, H, W)` each, for `padding='exact'`.
@@ -118,30 +107,17 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         Returns for each image what `forward` gives for it alone, without padding: maps `(1, C, ceil(H / stride), ceil(W
         / stride))`. `num_frames` and errors are those of `forward`.
         """
-        sizes = [(image.shape[1], image.shape[2]) for image in images]
-        whole = padded_size(sizes, 1)
-        outs = self.forward(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
-        return [self.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
+        return several_sizes.forward_packed(self, images, num_frames)
 
-    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """Computes one output for each of `out_indices`, see `to_output`, of images that fill the batch.
-
-        They are `(B, in_channels, H, W)`, in clips of `num_frames` consecutive images. Defaults to 1.
-        """
-        return self.outputs(*self.stem(to_tokens(x), Grid(x.shape[2], x.shape[3], frames=num_frames)))
-
-    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
-        """Computes one output for each of `out_indices` from the tokens of the patch embedding."""
+    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+        """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""
         kept = self.tokens_after(self.out_indices, x, grid)
         return tuple(self.to_output(self.normed(tokens, part), of)
                      for part, (tokens, of) in zip(self.out_indices, kept, strict=True))
 
+    @abstractmethod
     def normed(self, x: Tensor, part: int) -> Tensor:
         """Returns the tokens of a stage or block after the norm of its output, if it has one."""
-        return self.norm_of(part)(x)
-
-    def prepare(self, packing: Packing) -> None:
-        """Makes indices that a pass will need; compiled code would depend on the sizes if it made them."""
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout) -> Output:
@@ -168,8 +144,15 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
     @abstractmethod
+    def frozen_parts(self) -> list[nn.Module | nn.Parameter]:
+        """Returns the parts that `frozen_stages` names."""
+
     def freeze(self) -> None:
-        """Freezes the parts that `frozen_stages` names."""
+        """Freezes the parts that `frozen_stages` names: no gradient, and eval mode."""
+        for part in self.frozen_parts():
+            part.requires_grad_(False)
+            if isinstance(part, nn.Module):
+                part.eval()
 
     def train(self, mode: bool = True) -> 'Backbone':
         """Sets the mode of all parts that are not frozen."""

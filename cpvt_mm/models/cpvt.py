@@ -1,5 +1,6 @@
 """The plain CPVT: DeiT with a conditional position encoding instead of a table; also DINOv2 and DINOv3."""
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -8,17 +9,17 @@ from torch import Tensor, nn
 
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
-from cpvt_mm.tokens.packing import Layout, mean_of_cells, unpack, with_tokens
-from cpvt_mm.tokens.padding import Output
+from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 from cpvt_mm.zoo.families import PLAIN_ARCHS
 from cpvt_mm.zoo.family import PlainArch, parse_arch
 
 from .backbone import Backbone
-from .embeddings import PatchEmbed
 from .init import InitCfg
-from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
+from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 MLP_MODES = ('linear', 'swiglu')
@@ -106,14 +107,16 @@ class CPVT(Backbone):
 
         self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm_eps=None)
         self.num_extra_tokens = cls_token + dist_token + num_register_tokens
-        self.cls_token = make_tokens(cls_token, spec.embed_dims)
-        self.dist_token = make_tokens(dist_token, spec.embed_dims)
-        self.register_tokens = make_tokens(num_register_tokens, spec.embed_dims)
+        self.cls_token, self.dist_token, self.register_tokens = (
+            make_tokens(count, spec.embed_dims) if count else None
+            for count in (cls_token, dist_token, num_register_tokens))
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
             spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
-        blocks = BlockSpec(spec.embed_dims, spec.num_heads, spec.mlp_ratio, mlp_mode=mlp_mode, layer_scale=layer_scale,
-                           norm_eps=norm_eps, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp)
+        blocks = BlockSpec(spec.embed_dims, spec.num_heads, spec.mlp_ratio, norm_eps=norm_eps,
+                           drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp,
+                           make_mlp=MLPS[mlp_mode],
+                           make_scale=partial(LayerScale, spec.embed_dims, layer_scale) if layer_scale else None)
         # The rates depend on the whole depth, even if out_indices omits blocks.
         self.blocks = nn.ModuleList(
             Block(i, blocks, drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
@@ -124,16 +127,17 @@ class CPVT(Backbone):
     def stem(self) -> PatchEmbed:
         return self.patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
-        x = self.position_encoding.tokens(x, -1, grid)
-        x, grid = with_tokens(self.extra_tokens, self.num_extra_tokens, x, grid)
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
+        encodings = self.position_encoding
+        x, layout = self.patch_embed(x, grid)
+        x, layout = prepend(self.extra_tokens, encodings.tokens(x, -1, layout), layout)
         x = self.drop(x)
         kept = []
-        for index, block in enumerate(self.blocks[:max(parts) + 1]):
-            x = recomputed(block, self.with_cp is True, x, grid, self.position_encoding)
-            x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
+        for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):
+            x = recomputed(block, x, layout, encodings) if self.with_cp is True else block(x, layout, encodings)
+            x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
             if index in parts:
-                kept.append((x, grid))
+                kept.append((x, layout))
         return kept
 
     @property
@@ -157,13 +161,13 @@ class CPVT(Backbone):
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
         """
-        x, whole = unpack(x, grid)
+        x, whole = grid.unpack(x)
         patches = x[:, whole.extra:]
         if self.out_type == 'raw':
             return x
         if self.out_type == 'featmap':
             return to_output(patches, whole)
-        pooled = x[:, 0] if self.out_type == 'cls_token' else mean_of_cells(patches, grid)
+        pooled = x[:, 0] if self.out_type == 'cls_token' else grid.mean(patches)
         return pooled if self.dist_token is None else (pooled, x[:, int(self.cls_token is not None)])
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
@@ -174,13 +178,9 @@ class CPVT(Backbone):
         maps = [pad_or_crop(to_map(x[:, extra:], grid), *grid_size(wanted, self.patch_size)) for x in sequences]
         return tuple(torch.cat([x[:, :extra], to_tokens(m)], dim=1) for x, m in zip(sequences, maps, strict=True))
 
-    def freeze(self) -> None:
+    def frozen_parts(self) -> list[nn.Module | nn.Parameter]:
         if self.frozen_stages < 0:
-            return
-        for tokens in self.extra_tokens:
-            tokens.requires_grad_(False)
-        frozen = [self.patch_embed, self.position_encoding, self.drop, *self.blocks[:self.frozen_stages]]
-        if self.frozen_stages == len(self.blocks):
-            frozen.append(self.norm)
-        for module in frozen:
-            module.eval().requires_grad_(False)
+            return []
+        norm = [self.norm] if self.frozen_stages == len(self.blocks) else []
+        return [*self.extra_tokens, self.patch_embed, self.position_encoding, self.drop,
+                *self.blocks[:self.frozen_stages], *norm]

@@ -7,11 +7,10 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.grid import Grid, to_output, to_tokens
-from cpvt_mm.tokens.packing import Layout, unpack
-from cpvt_mm.tokens.padding import check_images
+from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_choice
 
-from .embeddings import PatchEmbed
+from .layers import PatchEmbed
 
 Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
 
@@ -102,29 +101,34 @@ class TimmFeatures(nn.Module):
         if self.padding:
             raise ValueError(f'padding is {self.padding!r}, but forward_intermediates takes images that fill the '
                              'batch: build the backbone with padding=None.')
-        check_images(self, x)
+        self.check(x)
         count = len(list(self.get_submodule(self.parts).children()))
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        kept = self.tokens_after(range(end), *self.stem(to_tokens(x), Grid(x.shape[2], x.shape[3])))
+        kept = self.tokens_after(range(end), to_tokens(x), Grid(x.shape[2], x.shape[3]))
         found: list[Intermediate] = []
         for index in taken:
-            tokens, grid = unpack(*kept[index])
+            tokens, of = kept[index]
+            tokens, grid = of.unpack(tokens)
             tokens = self.norm_of(index)(tokens) if norm else tokens
             cells = tokens[:, grid.extra:]
             cells = to_output(cells, grid) if output_fmt == 'NCHW' else cells
             found.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
         return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
 
+    @abstractmethod
+    def check(self, x: Tensor) -> None:
+        """Raises a ValueError or TypeError unless images fit."""
+
     @property
     @abstractmethod
     def stem(self) -> PatchEmbed:
-        """The patch embedding of images, whose pixels are the cells of a grid, `(B, H * W, in_channels)`."""
+        """The patch embedding of images."""
 
     @abstractmethod
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
-        """Returns the tokens after some stages or blocks, and their grids, from those of the patch embedding."""
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
+        """Returns the tokens after some stages or blocks, and their grids, from pixels `(B, H * W, in_channels)`."""
 
     @abstractmethod
     def norm_of(self, part: int) -> nn.Module:

@@ -1,22 +1,57 @@
-"""The transformer block of Twins-PCPVT (arXiv 2104.13840, section 3.1), with attention of PVT (arXiv 2102.12122)."""
-from collections.abc import Callable
+"""The layers of Twins-PCPVT (arXiv 2104.13840, section 3.1), with attention of PVT (arXiv 2102.12122)."""
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cpvt_mm.encodings.base import PositionEncodings
-from cpvt_mm.tokens.grid import round_up
-from cpvt_mm.tokens.packing import Layout, Packing, attend, convolve
-
-from .embeddings import PatchEmbed, PoolReduction
+from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.tokens.grid import to_tokens
+from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.tracing import patch_conv
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
 # blocks (True).
 WithCp: TypeAlias = bool | Literal['selective']
+
+
+class PatchConv2d(nn.Conv2d):
+    """A convolution whose stride is its kernel size, see `patch_conv`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return patch_conv(x, self.weight, self.bias)
+
+
+class PatchEmbed(nn.Module):
+    """A convolution over non-overlapping patches, then LayerNorm (Twins); without the norm, the embedding of ViT.
+
+    Args:
+        in_channels: Channels of a cell of the input: of a pixel, or of a token.
+        embed_dims: Channels of a token.
+        patch_size: Kernel and stride of the convolution, in cells of the input. Rows and columns that do not fill a
+            patch are zero-padded.
+        norm_eps: The eps of the LayerNorm that follows; None: there is no norm. Defaults to 1e-5, as in the original.
+        cell: Height and width of a cell of the new grid. Defaults to 1.
+    """
+
+    overlaps = False  # whether patches do
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_eps: float | None = 1e-5,
+                 cell: int = 1) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.cell = cell
+        self.proj: nn.Conv2d = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
+
+    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+        """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
+        """
+        patches = self.proj(grid.patches(x, self.patch_size))
+        return self.norm(to_tokens(patches)), grid.coarser(self.patch_size, self.cell)
 
 
 @dataclass(frozen=True)
@@ -26,14 +61,14 @@ class BlockSpec:
     num_heads: int  # divides `embed_dims`
     mlp_ratio: int  # hidden channels of the MLP, as a multiple of `embed_dims`
     sr_ratio: int = 1  # by which spatial reduction shrinks each side of the key grid; 1: no reduction
-    sr_mode: Literal['conv', 'pool'] = 'conv'  # reduction by `sr_ratio`, or to 7 x 7 cells
-    mlp_mode: Literal['linear', 'conv', 'relu-conv', 'swiglu'] = 'linear'  # see `MLPS`
-    layer_scale: float | None = None  # initial value of `LayerScale`; None: no layer scale
     norm_eps: float = 1e-6  # of the LayerNorms before attention and MLP
     embed_norm_eps: float = 1e-5  # of the LayerNorms in patch embeddings and spatial reduction
-    drop_rate: float = 0.  # dropout after projections
+    drop_rate: float = 0.  # dropout of hidden channels, and at the end of each branch
     attn_drop_rate: float = 0.  # dropout of attention weights
     with_cp: WithCp = False
+    make_mlp: 'Callable[[BlockSpec], nn.Module] | None' = None  # None: `MLP`
+    make_reduction: 'Callable[[BlockSpec], nn.Module] | None' = None  # None: `reduction_by_patches`
+    make_scale: Callable[[], nn.Module] | None = None  # layer scale; None: there is none
 
 
 class Block(nn.Module):
@@ -42,32 +77,80 @@ class Block(nn.Module):
     def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
         super().__init__()
         self.index = index
+        self.drop_rate, self.drop_path_rate = spec.drop_rate, drop_path_rate
         self.norm1 = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps)
         self.attn = Attention(index, spec)
-        self.ls1 = nn.Identity() if spec.layer_scale is None else LayerScale(spec.embed_dims, spec.layer_scale)
+        self.ls1 = spec.make_scale() if spec.make_scale else None
         self.norm2 = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps)
-        self.mlp = MLPS[spec.mlp_mode](spec)
-        self.ls2 = nn.Identity() if spec.layer_scale is None else LayerScale(spec.embed_dims, spec.layer_scale)
-        self.drop_path = DropPath(drop_path_rate)
+        self.mlp = (spec.make_mlp or MLP)(spec)
+        self.ls2 = spec.make_scale() if spec.make_scale else None
 
     def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings) -> Tensor:
         """Applies the block to tokens, `(B, E + H * W, C)` or packed ones `(1, T, C)`; keeps the shape."""
         qk = encodings.qk_tokens(x, self.index, grid)  # `x` itself, unless a PEG is for queries and keys only
         normed_qk = None if qk is x else self.norm1(qk)
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), grid, encodings, normed_qk)), grid)
-        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x), grid)), grid)
-        return x
+        x = x + self.branch(self.attn(self.norm1(x), grid, encodings, normed_qk), self.ls1, grid)
+        return x + self.branch(self.mlp(self.norm2(x), grid), self.ls2, grid)
+
+    def branch(self, x: Tensor, scale: nn.Module | None, grid: Layout) -> Tensor:
+        """Ends a residual branch: dropout, layer scale, and stochastic depth, which drops it for random images in
+        training (arXiv 1603.09382, section 3).
+        """
+        if self.drop_rate:
+            x = F.dropout(x, self.drop_rate, self.training)
+        if scale is not None:
+            x = scale(x)
+        return x * grid.draw(x, 1. - self.drop_path_rate) if self.training and self.drop_path_rate else x
 
 
-class Projected(NamedTuple):
-    """The inputs of attention. E extra tokens precede the cells of each grid. Packed images are one sequence, B = 1."""
-    q: Tensor  # queries, (B, heads, E + H * W, C / heads and the channels of factors)
-    k: Tensor  # keys, (B, heads, E + H' * W', C / heads and the channels of factors)
-    v: Tensor  # values, of the shape of k: channels after C / heads are zero
-    head_dims: int  # C / heads, whose root divides the logits
-    biases: list[Tensor | None] | None  # added to the logits of each group, (B, heads, E + H * W, E + H' * W')
-    grid: Layout  # of the queries
-    key_grid: Layout  # of keys and values
+class PyramidStage(nn.Module):
+    """A stage of the pyramid: a patch embedding, blocks with position encodings, and a norm if there is one.
+
+    Args:
+        patch_embed: The patch embedding.
+        grid: Rows and columns of tokens for the backbone's `img_size`.
+        blocks: Options of the blocks.
+        drop_path_rates: Stochastic depth rate of each block.
+        position_encoding: As in `PyramidCPVT`.
+        norm: Whether a LayerNorm ends the stage.
+    """
+
+    def __init__(self, patch_embed: PatchEmbed, grid: tuple[int, int], blocks: BlockSpec,
+                 drop_path_rates: Sequence[float],
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, norm: bool) -> None:
+        super().__init__()
+        self.recompute = blocks.with_cp is True
+        self.patch_embed = patch_embed
+        self.drop_rate = blocks.drop_rate
+        self.position_encoding = build_position_encodings(
+            position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
+        self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
+        self.norm = nn.LayerNorm(blocks.embed_dims, eps=blocks.norm_eps) if norm else None
+
+    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+        """Computes tokens `(B, H' * W', embed_dims)` and their grid from cells of another grid, `(B, H * W, C)`.
+
+        Packed images are one sequence, `(1, T, embed_dims)`.
+        """
+        encodings = self.position_encoding
+        x, layout = self.embed(x, grid)
+        x = encodings.tokens(F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x, -1, layout)
+        for index, block in enumerate(self.blocks):
+            x = recomputed(block, x, layout, encodings) if self.recompute else block(x, layout, encodings)
+            x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
+        return (x if self.norm is None else self.norm(x)), layout
+
+    def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+        """Computes the tokens that `forward` begins with."""
+        return self.patch_embed(x, grid)
+
+
+# The inputs of attention, of packed images with B = 1; E extra tokens precede the cells of each grid:
+# - queries, (B, heads, E + H * W, D): D is C / heads and the channels of factors;
+# - keys and values, (B, heads, E + H' * W', D): channels of values after C / heads are zero;
+# - the biases that are added to the logits of each group of images, (B, heads, E + H * W, E + H' * W');
+# - the layout of the keys.
+Projected: TypeAlias = tuple[Tensor, Tensor, Tensor, Sequence[Tensor | None] | None, Layout]
 
 
 class Attention(nn.Module):
@@ -82,38 +165,39 @@ class Attention(nn.Module):
         self.index = index
         self.num_heads = spec.num_heads
         self.head_dims = spec.embed_dims // spec.num_heads
-        self.sr_ratio = spec.sr_ratio
         self.attn_drop_rate = spec.attn_drop_rate
         self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
         self.kv = nn.Linear(spec.embed_dims, 2 * spec.embed_dims)
-        self.sr = make_reduction(spec)
+        self.sr = (spec.make_reduction or reduction_by_patches)(spec)
         self.proj = nn.Linear(spec.embed_dims, spec.embed_dims)
-        self.drop = nn.Dropout(spec.drop_rate)
 
     def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
         """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
-        out = attend(*self.project(x, grid, encodings, qk), self.attn_drop_rate if self.training else 0.)
-        return self.drop(self.proj(out))
+        q, k, v, biases, key_grid = self.project(x, grid, encodings, qk)
+        drop_rate = self.attn_drop_rate if self.training else 0.
+        return self.proj(grid.attend(q, k, v, biases, key_grid, self.head_dims, drop_rate))
 
     def project(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
-        """Computes queries, keys, values and bias. See `forward` for the arguments."""
-        reduced, key_grid = self.reduce(x, grid)
-        k, v = self.kv(reduced).chunk(2, dim=-1)
+        """Computes the inputs of attention, see `Projected`; the arguments are those of `forward`."""
+        k, v, key_grid = self.keys_and_values(x, grid)
         if qk is not None:
-            k, _ = self.kv(self.reduce(qk, grid)[0]).chunk(2, dim=-1)
-        q, k, v = map(self.split_heads, (self.q(x if qk is None else qk), k, v))
-        q, k = encodings.qk(q, k, self.index, grid, key_grid)
-        biases = encodings.biases(q, self.index, grid, key_grid)
-        q, k, v = encodings.with_factors(q, k, v, self.index, grid, key_grid)
-        return Projected(q, k, v, self.head_dims, biases, grid, key_grid)
+            k, _, _ = self.keys_and_values(qk, grid)
+        q = self.q(x if qk is None else qk)
+        q = q.view(*q.shape[:2], self.num_heads, self.head_dims).transpose(1, 2)
+        return *encodings.attention(q, k, v, self.index, grid, key_grid), key_grid
 
-    def reduce(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-        """Returns the tokens of the keys and their grid: `(B, E + H * W, C)` -> `(B, E + H' * W', C)`."""
-        return (x, grid) if self.sr is None else self.sr(x, grid)
+    def keys_and_values(self, x: Tensor, grid: Layout) -> tuple[Tensor, Tensor, Layout]:
+        """Computes keys and values, `(B, heads, E + H' * W', C / heads)`, and their grid."""
+        x, grid = (x, grid) if self.sr is None else self.sr(x, grid)
+        kv = self.kv(x)
+        k, v = kv.view(*kv.shape[:2], 2, self.num_heads, self.head_dims).permute(2, 0, 3, 1, 4).unbind()
+        return k, v, grid
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """Returns a view `(B, N, C)` -> `(B, heads, N, C / heads)`."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+def reduction_by_patches(spec: BlockSpec) -> PatchEmbed | None:
+    """Builds what makes keys of the tokens of a coarser grid (PVT, section 3.3); None if `sr_ratio` is 1."""
+    side = spec.sr_ratio
+    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, spec.embed_norm_eps, cell=side) if side > 1 else None
 
 
 class MLP(nn.Module):
@@ -123,104 +207,23 @@ class MLP(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(spec.embed_dims, spec.mlp_ratio * spec.embed_dims)
         self.fc2 = nn.Linear(spec.mlp_ratio * spec.embed_dims, spec.embed_dims)
-        self.drop = nn.Dropout(spec.drop_rate)
+        self.drop_rate = spec.drop_rate
         self.recompute = spec.with_cp == 'selective'
 
     def forward(self, x: Tensor, grid: Layout) -> Tensor:
         """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
-        return recomputed(self.compute, self.recompute, x, grid)
+        return recomputed(self.compute, x, grid) if self.recompute else self.compute(x, grid)
 
     def compute(self, x: Tensor, grid: Layout) -> Tensor:
         """Does what `forward` does, and stores the hidden activations for the backward pass."""
-        return self.drop(self.fc2(self.drop(self.hidden(x, grid))))
+        hidden = self.hidden(x, grid)
+        return self.fc2(F.dropout(hidden, self.drop_rate, self.training) if self.drop_rate else hidden)
 
     def hidden(self, x: Tensor, grid: Layout) -> Tensor:
         """Computes the input of the second linear layer: `(B, E + H * W, C)` -> `(B, E + H * W, hidden channels)`."""
         return F.gelu(self.fc1(x))
 
 
-class ConvMLP(MLP):
-    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (arXiv 2106.13797, section 3.2), for E = 0."""
-
-    def __init__(self, spec: BlockSpec) -> None:
-        super().__init__(spec)
-        width = spec.mlp_ratio * spec.embed_dims
-        self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
-
-    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
-        return F.gelu(convolve(self.conv, self.fc1(x), grid, gap=1))
-
-
-class ReluConvMLP(ConvMLP):
-    """A `ConvMLP` with ReLU before the convolution, as in PVT v2-b2-li."""
-
-    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
-        return F.gelu(convolve(self.conv, F.relu(self.fc1(x)), grid, gap=1))
-
-
-class SwiGLU(MLP):
-    """An MLP with a gate: `fc2(silu(g) * h)`, where `fc1` computes g and h (arXiv 2002.05202, section 2).
-
-    It has two thirds of the hidden channels of `MLP`, rounded up to a multiple of 8, as in DINOv2 giant and DINOv3.
-    """
-
-    def __init__(self, spec: BlockSpec) -> None:
-        super().__init__(spec)
-        width = round_up(spec.mlp_ratio * spec.embed_dims * 2 // 3, 8)
-        self.fc1 = nn.Linear(spec.embed_dims, 2 * width)
-        self.fc2 = nn.Linear(width, spec.embed_dims)
-
-    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
-        gate, hidden = self.fc1(x).chunk(2, dim=-1)
-        return F.silu(gate) * hidden
-
-
-MLPS = {'linear': MLP, 'conv': ConvMLP, 'relu-conv': ReluConvMLP, 'swiglu': SwiGLU}
-
-
-def make_reduction(spec: BlockSpec) -> PatchEmbed | PoolReduction | None:
-    """Builds what makes keys of the tokens of a coarser grid (PVT, section 3.3); None if they are on the queries' grid.
-    """
-    if spec.sr_mode == 'pool':
-        return PoolReduction(spec.embed_dims, spec.embed_norm_eps)
-    side = spec.sr_ratio
-    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, spec.embed_norm_eps, side) if side > 1 else None
-
-
-def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
-    """Returns learnt tokens, `(1, count, embed_dims)`, from a truncated normal of std 0.02; None if `count` is 0."""
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, embed_dims), std=0.02)) if count else None
-
-
-class LayerScale(nn.Module):
-    """Multiplies each channel by a learnt factor, which starts as `value` (CaiT, arXiv 2103.17239, section 3.1)."""
-
-    def __init__(self, embed_dims: int, value: float) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.full((embed_dims,), float(value)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.gamma
-
-
-class DropPath(nn.Module):
-    """Stochastic depth (arXiv 1603.09382, section 3): training drops the branch of random images, at a `rate`."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Tensor, grid: Layout) -> Tensor:
-        if not self.training or self.rate == 0.:
-            return x
-        keep = 1. - self.rate
-        if isinstance(grid, Packing):
-            return x * grid.of_images(x.new_empty(len(grid.lengths)).bernoulli_(keep).div_(keep), x.shape[1])
-        return x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
-
-
-def recomputed(function: Callable[..., Tensor], active: bool, *args: object) -> Tensor:
-    """Returns `function(*args)`; if `active`, the backward pass recomputes it with the same random numbers."""
-    if not active or not torch.is_grad_enabled():
-        return function(*args)
-    return checkpoint(function, *args, use_reentrant=False)
+def recomputed(function: Callable[..., Tensor], *args: object) -> Tensor:
+    """Returns `function(*args)`, which the backward pass recomputes with the same random numbers."""
+    return checkpoint(function, *args, use_reentrant=False) if torch.is_grad_enabled() else function(*args)

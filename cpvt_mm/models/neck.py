@@ -9,7 +9,7 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.grid import round_up, to_nchw, to_nhwc
+from cpvt_mm.tokens.grid import round_up
 from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 
@@ -21,7 +21,7 @@ class LayerNorm2d(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        return to_nchw(self.norm(to_nhwc(x)))
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class CeilMaxPool2d(nn.Module):

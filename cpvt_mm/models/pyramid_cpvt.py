@@ -1,68 +1,24 @@
 """The pyramid CPVT: four stages with a PEG in each; with other options PVT, PVT v2 and the MiT of SegFormer."""
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.grid import grid_size, to_output
-from cpvt_mm.tokens.packing import Layout, Packing, unpack, with_tokens, without_tokens
+from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
 from .backbone import Backbone
-from .embeddings import PATCH_EMBEDS, PatchEmbed
 from .init import InitCfg
-from .layers import Block, BlockSpec, WithCp, make_tokens, recomputed
+from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
+from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
 
 PATCH_SIZES = (4, 2, 2, 2)
 MLP_MODES = ('linear', 'conv', 'relu-conv')
-
-
-class PyramidStage(nn.Module):
-    """A stage of the pyramid: a patch embedding, blocks with position encodings, and a norm if there is one.
-
-    Args:
-        in_channels: Channels of a cell of the input map.
-        patch_embed: The class of the patch embedding.
-        patch_size: Its stride, in cells of the input map.
-        grid: Rows and columns of tokens for the backbone's `img_size`.
-        blocks: Options of the blocks.
-        drop_path_rates: Stochastic depth rate of each block.
-        position_encoding: As in `PyramidCPVT`.
-        norm: Whether a LayerNorm ends the stage.
-        cls_token: Whether a class token joins the cells.
-    """
-
-    def __init__(self, in_channels: int, patch_embed: type[PatchEmbed], patch_size: int, grid: tuple[int, int],
-                 blocks: BlockSpec, drop_path_rates: Sequence[float],
-                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, norm: bool, cls_token: bool
-                 ) -> None:
-        super().__init__()
-        self.recompute = blocks.with_cp is True
-        self.patch_embed = patch_embed(in_channels, blocks.embed_dims, patch_size, blocks.embed_norm_eps)
-        self.drop = nn.Dropout(blocks.drop_rate)
-        self.position_encoding = build_position_encodings(
-            position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
-        self.cls_token = make_tokens(cls_token, blocks.embed_dims)
-        self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
-        self.norm = nn.LayerNorm(blocks.embed_dims, eps=blocks.norm_eps) if norm else nn.Identity()
-
-    def forward(self, x: Tensor, grid: Layout) -> Tensor:
-        """Computes the tokens of the stage from embedded patches, `(B, H * W, embed_dims)`; keeps the shape.
-
-        Packed images are one sequence, `(1, T, embed_dims)`.
-        """
-        x = self.position_encoding.tokens(self.drop(x), -1, grid)
-        if self.cls_token is not None:
-            x, grid = with_tokens([self.cls_token], 1, x, grid)
-        for index, block in enumerate(self.blocks):
-            x = recomputed(block, self.recompute, x, grid, self.position_encoding)
-            x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
-        return self.norm(x if self.cls_token is None else without_tokens(x, grid)[0])
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -167,51 +123,46 @@ class PyramidCPVT(Backbone):
         # The rates depend on the whole depth, even if out_indices omits stages.
         depth = sum(spec.depths)
         rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
-        self.stages = nn.ModuleList(PyramidStage(
-            spec.embed_dims[i - 1] if i else in_channels, PATCH_EMBEDS[patch_mode], PATCH_SIZES[i],
-            grid_size(self.img_size, STRIDES[i]),
-            BlockSpec(spec.embed_dims[i], spec.num_heads[i], spec.mlp_ratios[i], spec.sr_ratios[i], sr_mode, mlp_mode,
-                      norm_eps=norm_eps, embed_norm_eps=embed_norm_eps, drop_rate=drop_rate,
-                      attn_drop_rate=attn_drop_rate, with_cp=with_cp),
-            rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding, stage_norm,
-            cls_token and i == len(STRIDES) - 1) for i in range(num_stages))
+        self.stages = nn.ModuleList()
+        for i in range(num_stages):
+            blocks = BlockSpec(spec.embed_dims[i], spec.num_heads[i], spec.mlp_ratios[i], spec.sr_ratios[i],
+                               norm_eps=norm_eps, embed_norm_eps=embed_norm_eps, drop_rate=drop_rate,
+                               attn_drop_rate=attn_drop_rate, with_cp=with_cp, make_mlp=MLPS[mlp_mode],
+                               make_reduction=REDUCTIONS[sr_mode])
+            patch_embed = PATCH_EMBEDS[patch_mode](spec.embed_dims[i - 1] if i else in_channels, spec.embed_dims[i],
+                                                   PATCH_SIZES[i], embed_norm_eps)
+            of_stage = rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])]
+            make = ClassTokenStage if cls_token and i == len(STRIDES) - 1 else PyramidStage
+            self.stages.append(make(patch_embed, grid_size(self.img_size, STRIDES[i]), blocks, of_stage,
+                                    position_encoding, stage_norm))
+        self.out_norm = out_norm
         self.out_norms = nn.ModuleDict({
-            str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity() for i in indices})
+            str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) for i in indices if out_norm})
         self.finish()
 
     @property
     def stem(self) -> PatchEmbed:
-        return self.stages[0].get_submodule('patch_embed')  # type: ignore[return-value]  # it is one
+        return cast(PyramidStage, self.stages[0]).patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         kept = []
-        for i, stage in enumerate(self.stages[:max(parts) + 1]):
-            if i > 0:
-                x, grid = stage.get_submodule('patch_embed')(x, grid)
-            x = stage(x, grid)
+        for i, stage in zip(range(max(parts) + 1), self.stages, strict=False):
+            x, grid = stage(x, grid)
             if i in parts:
-                kept.append((x, grid))
+                kept.append((x, cast(Layout, grid)))
         return kept
 
-    def prepare(self, packing: Packing) -> None:
-        for stage, following in zip(self.stages, [*self.stages[1:], None], strict=True):
-            packing.to_batch()
-            packing.to_canvas(1)
-            for embed in (stage.get_submodule('blocks.0.attn').sr, following and following.patch_embed):
-                if isinstance(embed, PatchEmbed):
-                    coarser = embed.prepare(packing)
-            packing = coarser
-
     def norm_of(self, part: int) -> nn.Module:
-        return self.out_norms[str(part)] if part in self.out_indices else nn.Identity()
+        return self.out_norms[str(part)] if str(part) in self.out_norms else nn.Identity()
+
+    def normed(self, x: Tensor, part: int) -> Tensor:
+        return self.out_norms[str(part)](x) if self.out_norm else x
 
     def to_output(self, x: Tensor, grid: Layout) -> Tensor:
         """Returns the map of tokens, `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous."""
-        return to_output(*unpack(x, grid))
+        return to_output(*grid.unpack(x))
 
-    def freeze(self) -> None:
-        frozen = [self.stages[0].get_submodule('patch_embed')] if self.frozen_stages == 0 else []
-        for i in range(self.frozen_stages):
-            frozen += [self.stages[i], *([self.out_norms[str(i)]] if i in self.out_indices else [])]
-        for module in frozen:
-            module.eval().requires_grad_(False)
+    def frozen_parts(self) -> list[nn.Module | nn.Parameter]:
+        stages = range(self.frozen_stages)
+        return [*([self.stem] if self.frozen_stages == 0 else ()), *(self.stages[i] for i in stages),
+                *(self.norm_of(i) for i in stages)]

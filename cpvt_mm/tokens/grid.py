@@ -1,13 +1,15 @@
-"""The grid of a sequence of tokens, and pure functions on tokens, maps and coordinates.
+"""The grid of a sequence of tokens, and pure functions on tokens and maps.
 
 Tokens are `(B, E + H * W, C)`: E extra ones, such as a class token, then cells row by row. Maps are `(B, C, H, W)`.
 """
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from .layout import Layout
 from .tracing import has_size, with_contiguous_gradient
 
 # Height and width, in pixels or cells.
@@ -15,7 +17,10 @@ Size: TypeAlias = tuple[int, int]
 
 
 class Grid(NamedTuple):
-    """The cells of a sequence of tokens. The top left corners of the grids of queries and keys coincide."""
+    """The cells of a sequence of tokens. The top left corners of the grids of queries and keys coincide.
+
+    `Layout` describes the methods.
+    """
     height: int  # rows
     width: int  # columns
     cell_height: float = 1  # height of a cell in cells of another grid: for keys, that of the queries
@@ -28,10 +33,61 @@ class Grid(NamedTuple):
         """Number of cells, `height * width`."""
         return self.height * self.width
 
+    @property
+    def grids(self) -> 'Sequence[Grid]':
+        return [self]
+
+    def split(self, x: Tensor, dim: int = 1) -> Sequence[Tensor]:
+        return [x]
+
+    def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
+        return parts[0]
+
+    def each(self, function: 'Callable[[Tensor, Grid], Tensor]', x: Tensor) -> Tensor:
+        cells = self.cells(x)
+        changed = function(cells, self)
+        return x if changed is cells else after_extra(x, changed, self.extra)
+
+    def patches(self, x: Tensor, side: int) -> Tensor:
+        return to_map(x, self)
+
+    def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
+        return to_tokens(conv(to_map(x, self)))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
+               head_dims: int, drop_rate: float) -> Tensor:
+        bias = biases[0] if biases else None
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
+        out = out if out.shape[-1] == head_dims else out[..., :head_dims]
+        return out.transpose(1, 2).flatten(2)
+
+    def coarser(self, side: int, cell: int = 1) -> 'Grid':
+        return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames)
+
+    def cells(self, x: Tensor) -> Tensor:
+        return x[:, self.extra:] if self.extra else x
+
+    def mean(self, x: Tensor) -> Tensor:
+        return x.mean(dim=1)
+
+    def draw(self, x: Tensor, keep: float) -> Tensor:
+        return x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
+
+    def with_grids(self, grids: 'Sequence[Grid]') -> 'Grid':
+        return grids[0]
+
+    def unpack(self, x: Tensor) -> 'tuple[Tensor, Grid]':
+        return x, self
+
+
+def after_extra(x: Tensor, cells: Tensor, extra: int, dim: int = 1) -> Tensor:
+    """Puts the extra tokens of `x`, the first along `dim`, before other cells."""
+    return torch.cat([x.narrow(dim, 0, extra), cells], dim) if extra else cells
+
 
 def to_map(cells: Tensor, grid: Grid) -> Tensor:
     """Returns a view `(B, H * W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `cells` is contiguous."""
-    return cells.unflatten(1, (grid.height, grid.width)).permute(0, 3, 1, 2)
+    return cells.view(cells.shape[0], grid.height, grid.width, cells.shape[2]).permute(0, 3, 1, 2)
 
 
 def to_output(cells: Tensor, grid: Grid) -> Tensor:
@@ -44,72 +100,11 @@ def to_tokens(x: Tensor) -> Tensor:
     return x.flatten(2).transpose(1, 2)
 
 
-def to_clips(cells: Tensor, grid: Grid) -> Tensor:
-    """Returns a view of clips of T frames, `grid.frames`: `(N * T, H * W, C)` -> `(N, C, T, H, W)`."""
-    return cells.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)
-
-
-def clips_to_tokens(x: Tensor) -> Tensor:
-    """Returns the tokens of clips: `(N, C, T, H, W)` -> `(N * T, H * W, C)`."""
-    return x.movedim(1, -1).flatten(2, 3).flatten(0, 1)
-
-
-def to_nchw(x: Tensor) -> Tensor:
-    """Returns a view `(B, H, W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `x` is contiguous."""
-    return x.permute(0, 3, 1, 2)
-
-
-def to_nhwc(x: Tensor) -> Tensor:
-    """Returns a view `(B, C, H, W)` -> `(B, H, W, C)`; it is contiguous if `x` is channels-last in memory."""
-    return x.permute(0, 2, 3, 1)
-
-
-def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
-    """Returns cell centers along one axis, in query tokens: `(length,)`, float32. Query token i has its center at i."""
-    return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
-
-
-def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.,
-             mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` by `mode`, to `(*size, C)` in its dtype.
-
-    It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
-    `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
-    scale.
-    """
-    if has_size(table, slice(-1), size):
-        return table
-    channels_first = table.float().movedim(-1, 0)[None]
-    if offset:
-        sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
-                                padding_mode='border', align_corners=False)
-    else:
-        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else mode,
-                                align_corners=False, antialias=antialias)
-    return sampled[0].movedim(0, -1).to(table.dtype)
-
-
-def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
-    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
-    rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
-    # In recorded code, too, a table of the right size must stay unchanged.
-    added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
-    y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
-            for length, side in zip(size, (rows, columns), strict=True))
-    return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
-
-
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`, or `x` itself."""
     if has_size(x, slice(2, None), (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
-
-
-def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
-    """Zero-pads a map `(B, C, H, W)` at the bottom and on the right until both sides are multiples of `multiple`."""
-    height, width = x.shape[2:]
-    return pad_or_crop(x, round_up(height, multiple), round_up(width, multiple))
 
 
 def round_up(length: int, multiple: int) -> int:

@@ -7,15 +7,16 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .coordinates import cached
 from .grid import Grid, Size, round_up, to_map, to_tokens
+from .layout import Layout
 from .moves import Move
-from .tracing import cached
 
 try:
     varlen: Any = importlib.import_module('torch.nn.attention.varlen')
@@ -62,8 +63,8 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
 class Packing:
     """Where a sequence `(1, T, C)` has the tokens of each image: groups of images of one grid, one after another.
 
-    All grids have the same number of extra tokens; cells are cut and convolved where there are none. Make packings with
-    `make_packing`, which remembers them.
+    `Layout` describes the methods. All grids have the same number of extra tokens; cells are cut and convolved where
+    there are none. Make packings with `make_packing`, which remembers them.
     """
 
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:
@@ -80,33 +81,60 @@ class Packing:
         self.offsets = offsets.to(device, non_blocking=True)  # (B + 1,), for varlen_attn
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
-        """Returns the packing of the same groups of images with other grids."""
         return make_packing(tuple(group._replace(grid=grid) for group, grid in zip(self.groups, grids, strict=True)),
                             self.device)
 
     def split(self, x: Tensor, dim: int = 1) -> list[Tensor]:
-        """Returns views of each group: `(1, T, C)` -> `(n, N, C)`; for dim 2 `(1, heads, T, C)` -> `(n, heads, N, C)`.
-        """
         parts = x.squeeze(0).split([len(group.images) * group.length for group in self.groups], dim - 1)
         return [part.unflatten(dim - 1, (len(group.images), group.length)).movedim(dim - 1, 0)
                 for part, group in zip(parts, self.groups, strict=True)]
 
     def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
-        """Does the opposite of `split`."""
         return torch.cat([part.movedim(0, dim - 1).flatten(dim - 1, dim) for part in parts], dim - 1)[None]
 
-    def of_images(self, values: Tensor, total: int) -> Tensor:
-        """Gives each of `total` tokens the value of its image: `(B,)`, in the order of the sequence -> `(1, T, 1)`."""
-        return values.repeat_interleave(self.lengths, output_size=total)[None, :, None]
+    @property
+    def grids(self) -> list[Grid]:
+        return [group.grid for group in self.groups]
 
-    def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, 'Packing']:
-        """Cuts the grids into patches, each of which is an image of its own: `(1, T, C)` -> `(P, C, side, side)`.
+    def each(self, function: Callable[[Tensor, Grid], Tensor], x: Tensor) -> Tensor:
+        parts = self.split(x)
+        changed = [grid.each(function, part) for part, grid in zip(parts, self.grids, strict=True)]
+        return x if all(new is part for new, part in zip(changed, parts, strict=True)) else self.join(changed)
 
-        Rows and columns that do not fill a patch are zero-padded. Also returns the packing of the patches, whose cells
-        have the height and width `cell`.
-        """
-        cells = self.to_patches(side)(x.squeeze(0)).unflatten(0, (-1, side, side))
-        return cells.permute(0, 3, 1, 2), self.coarser(side, cell)
+    def cells(self, x: Tensor) -> Tensor:
+        return self.join([part[:, self.extra:] for part in self.split(x)]) if self.extra else x
+
+    def mean(self, x: Tensor) -> Tensor:
+        return x.sum(dim=1) / self.cells_of_images()
+
+    def draw(self, x: Tensor, keep: float) -> Tensor:
+        drawn = x.new_empty(len(self.lengths)).bernoulli_(keep).div_(keep)
+        return drawn.repeat_interleave(self.lengths, output_size=x.shape[1])[None, :, None]
+
+    def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
+        move, canvas = self.to_canvas(gap, stride)  # all images at once: the gaps are their zero padding
+        return self.from_canvas(to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas))), gap, stride)
+
+    def from_canvas(self, x: Tensor, gap: int, stride: int) -> Tensor:
+        """Takes the cells of a canvas after a convolution, `(1, H * W, C)` -> `(1, T, C)`, see `to_canvas`."""
+        move, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
+        return move.back(x.squeeze(0))[None]
+
+    def patches(self, x: Tensor, side: int) -> Tensor:
+        """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
+        return self.to_patches(side)(x.squeeze(0)).view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
+               head_dims: int, drop_rate: float) -> Tensor:
+        if isinstance(keys, Packing) and biases is None and fits_varlen(q, self, drop_rate):
+            q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
+            out = varlen.varlen_attn(q, k, v, self.offsets, keys.offsets, self.longest, keys.longest,
+                                     scale=head_dims**-0.5)
+            return out[..., :head_dims].flatten(1)[None]
+        groups = zip(self.grids, self.split(q, 2), keys.split(k, 2), keys.split(v, 2),
+                     biases or [None] * len(self.groups), keys.grids, strict=True)
+        return self.join([grid.attend(q, k, v, [bias], of_keys, head_dims, drop_rate)
+                          for grid, q, k, v, bias, of_keys in groups])
 
     def _numbers(self) -> list[Tensor]:
         """Returns the places of the tokens in the sequence for each group, `(n, H, W)`; there are no extra tokens."""
@@ -124,12 +152,8 @@ class Packing:
         return Move.of(torch.cat(source), self.total, self.device)
 
     @built_once
-    def coarser(self, side: int, cell: int) -> 'Packing':
-        """Returns the packing of patches, see `patches`."""
-        grids = [group.grid._replace(height=round_up(group.grid.height, side) // side,
-                                     width=round_up(group.grid.width, side) // side,
-                                     cell_height=cell, cell_width=cell) for group in self.groups]
-        return self.with_grids(grids)
+    def coarser(self, side: int, cell: int = 1) -> 'Packing':
+        return self.with_grids([grid.coarser(side, cell) for grid in self.grids])
 
     @built_once
     def to_canvas(self, gap: int, multiple: int = 1) -> tuple[Move, Grid]:
@@ -166,61 +190,8 @@ class Packing:
         return torch.tensor([cells[image] for image in range(len(cells))])[:, None].to(self.device, non_blocking=True)
 
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Returns the tokens in a padded batch, `(1, T, C)` -> `(B, E + H * W, C)`, and its grid; see `unpack`."""
         move, grid = self.to_batch()
         return move(x.squeeze(0)).unflatten(0, (-1, grid.extra + grid.size)), grid
-
-
-# Of tokens `(B, E + H * W, C)` of images of one size, which are one group, or of packed ones.
-Layout: TypeAlias = Grid | Packing
-
-
-def grids_of(layout: Layout) -> list[Grid]:
-    """Returns the grid of each group of images."""
-    return [group.grid for group in layout.groups] if isinstance(layout, Packing) else [layout]
-
-
-def groups_of(x: Tensor, layout: Layout, dim: int = 1) -> list[tuple[Tensor, Grid]]:
-    """Returns views of the tokens of each group, and its grid; `dim` is that of tokens, 2 if `heads` are before it."""
-    parts = layout.split(x, dim) if isinstance(layout, Packing) else [x]
-    return list(zip(parts, grids_of(layout), strict=True))
-
-
-def joined(parts: Sequence[Tensor], layout: Layout, dim: int = 1) -> Tensor:
-    """Joins the tokens of groups; does the opposite of `groups_of`."""
-    return layout.join(parts, dim) if isinstance(layout, Packing) else parts[0]
-
-
-def over_groups(function: Callable[[Tensor, Grid], Tensor], x: Tensor, layout: Layout) -> Tensor:
-    """Applies a function of tokens and their grid, which keeps the shape `(n, N, C)`, to each group."""
-    groups = groups_of(x, layout)
-    changed = [function(part, grid) for part, grid in groups]
-    return x if all(new is part for new, (part, _) in zip(changed, groups, strict=True)) else joined(changed, layout)
-
-
-def over_grids(function: Callable[[Tensor, Grid], tuple[Tensor, Grid]], x: Tensor, layout: Layout
-               ) -> tuple[Tensor, Layout]:
-    """Applies a function that changes the grid, too, to each group; also returns the new layout."""
-    parts, grids = zip(*(function(part, grid) for part, grid in groups_of(x, layout)), strict=True)
-    new = layout.with_grids(grids) if isinstance(layout, Packing) else grids[0]
-    return joined(parts, new), new
-
-
-def with_tokens(tokens: Sequence[Tensor], count: int, x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-    """Puts learnt tokens, `(1, n, C)` each and `count` in all, before the cells of each image; returns the new layout.
-    """
-
-    def of_group(part: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
-        # len(part) would fix the number of images in torch.export.
-        extra = [token.expand(part.shape[0], -1, -1) for token in tokens]
-        return torch.cat([*extra, part], dim=1), grid._replace(extra=count)
-
-    return over_grids(of_group, x, layout)
-
-
-def without_tokens(x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-    """Removes the extra tokens of each image; also returns the new layout."""
-    return over_grids(lambda part, grid: (part[:, grid.extra:], grid._replace(extra=0)), x, layout)
 
 
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:
@@ -235,52 +206,7 @@ def make_packing(groups: tuple[Group, ...], device: torch.device) -> Packing:
     return Packing(groups, device)
 
 
-def convolve(conv: nn.Module, x: Tensor, grid: Layout, gap: int) -> Tensor:
-    """Applies a zero-padded convolution to cells, `(B, H * W, C)` or packed ones; it reaches `gap` rows up and down."""
-    if isinstance(grid, Grid):
-        return to_tokens(conv(to_map(x, grid)))
-    move, canvas = grid.to_canvas(gap)  # all images at once: the gaps are their zero padding
-    convolved = to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas)))
-    return move.back(convolved.squeeze(0))[None]
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, head_dims: int, biases: Sequence[Tensor | None] | None, grid: Layout,
-           key_grid: Layout, drop_rate: float) -> Tensor:
-    """Returns the attention of queries to the keys of their image, `(B, N, C)`: `(1, T, C)` for packed images.
-
-    The arguments are those of `Projected`, and the dropout of attention weights.
-    """
-    if (isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None
-            and fits_varlen(q, grid, drop_rate)):
-        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
-        out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest,
-                                 scale=head_dims**-0.5)
-        return out[..., :head_dims].flatten(1)[None]
-    groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), groups_of(v, key_grid, dim=2),
-                 biases or [None] * len(grids_of(grid)), strict=True)
-    return joined([attend_alone(q, k, v, head_dims, bias, drop_rate) for (q, _), (k, _), (v, _), bias in groups], grid)
-
-
 def fits_varlen(q: Tensor, packing: Packing, drop_rate: float) -> bool:
     """Returns whether torch attends to images of several sizes at once, which it does on a GPU in half precision."""
     return (packing.runs_varlen and q.dtype in HALF and q.shape[-1] % 8 == 0 and drop_rate == 0.
             and not torch.are_deterministic_algorithms_enabled())  # its backward pass adds in any order
-
-
-def attend_alone(q: Tensor, k: Tensor, v: Tensor, head_dims: int, bias: Tensor | None, drop_rate: float) -> Tensor:
-    """Returns the attention of images of one size, `(B, N, C)`."""
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
-    return out[..., :head_dims].transpose(1, 2).flatten(2)
-
-
-def unpack(x: Tensor, grid: Layout) -> tuple[Tensor, Grid]:
-    """Returns the tokens of the images of a batch, `(B, E + H * W, C)`, and their grid.
-
-    Of packed ones, H and W are those of the largest grids, and tokens outside an image are zero.
-    """
-    return grid.unpack(x) if isinstance(grid, Packing) else (x, grid)
-
-
-def mean_of_cells(x: Tensor, grid: Layout) -> Tensor:
-    """Returns the mean of the cells of each image, `(B, C)`; they are unpacked, `(B, H * W, C)`."""
-    return x.sum(dim=1) / grid.cells_of_images() if isinstance(grid, Packing) else x.mean(dim=1)

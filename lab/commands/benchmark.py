@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from rich.progress import track
 
-from cpvt_mm.tokens.padding import padded_size
+from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab.arguments import COCO, check_least, parse_batch
 from lab.backbones import Backbones

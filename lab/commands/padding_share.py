@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mmcv import rescale_size
 
+from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.tokens.grid import Size
-from cpvt_mm.tokens.padding import padded_size
 from lab.arguments import check_least
 from openmmlab_runs.errors import UserError, exit_on_error, first_line
 from openmmlab_runs.texts import markdown_table

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.models.layers import Attention
+from cpvt_mm.models.layers import Attention, PatchEmbed
 from cpvt_mm.zoo.family import STRIDES
 from lab.features import (
     ENCODINGS,
@@ -110,8 +110,9 @@ def cell_period(backbone: CPVT | PyramidCPVT) -> int:
     """Returns the least number of pixels that is a whole number of cells in all grids of tokens and of reduced keys."""
     if isinstance(backbone, CPVT):
         return backbone.patch_embed.patch_size
-    return math.lcm(*(STRIDES[i] * attn.sr_ratio for i, stage in enumerate(backbone.stages)
-                      for attn in stage.modules() if isinstance(attn, Attention)))
+    return math.lcm(*STRIDES[:len(backbone.stages)], *(
+        STRIDES[i] * attn.sr.patch_size for i, stage in enumerate(backbone.stages) for attn in stage.modules()
+        if isinstance(attn, Attention) and isinstance(attn.sr, PatchEmbed)))
 
 
 def remove_attention(backbone: nn.Module) -> None:

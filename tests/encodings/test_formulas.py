@@ -21,7 +21,8 @@ from cpvt_mm import (
     SinusoidalPE,
 )
 from cpvt_mm.encodings import PositionEncoding, StageSpec
-from cpvt_mm.tokens.grid import Grid, Size, resample
+from cpvt_mm.tokens.coordinates import resample
+from cpvt_mm.tokens.grid import Grid, Size
 from tests.all_encodings import STAGE, encode
 from tests.conftest import NARROW
 from tests.models.conftest import assert_named

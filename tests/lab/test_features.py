@@ -62,7 +62,7 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
-        attended = (weights @ attn.project(*args).v[..., :attn.head_dims]).transpose(1, 2).reshape(out.shape)
+        attended = (weights @ attn.project(*args)[2][..., :attn.head_dims]).transpose(1, 2).reshape(out.shape)
         torch.testing.assert_close(attn.proj(attended), out)
         torch.testing.assert_close(means[name], found[name].of_all())
 

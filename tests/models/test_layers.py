@@ -1,12 +1,13 @@
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings
-from cpvt_mm.encodings.base import StageSpec, build_position_encodings
-from cpvt_mm.models.embeddings import PoolReduction, average_pool
-from cpvt_mm.models.layers import Attention, Block, BlockSpec, DropPath, SwiGLU, recomputed
+from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.models.layers import Attention, Block, BlockSpec, recomputed
+from cpvt_mm.models.pvt_parts import ConvMLP, LayerScale, PoolReduction, SwiGLU, average_pool
 from cpvt_mm.tokens.grid import Grid
 
 pytestmark = pytest.mark.usefixtures('float64')
@@ -33,9 +34,8 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
-    projected = attention.project(x.flatten(1, 2), Grid(5, 7), NOTHING)
-    assert projected.grid == Grid(5, 7)
-    assert projected.key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
+    *_, key_grid = attention.project(x.flatten(1, 2), Grid(5, 7), NOTHING)
+    assert key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
     torch.testing.assert_close(apply(attention, x, NOTHING), expected)
 
 
@@ -50,7 +50,8 @@ def test_swiglu_has_two_thirds_of_the_width_and_a_gate() -> None:
 
 @pytest.mark.parametrize('scale', [None, 0.5])
 def test_a_block_is_pre_norm_with_two_residual_branches_which_layer_scale_ends(scale: float | None) -> None:
-    block, x, grid = Block(0, BlockSpec(8, 2, 4, layer_scale=scale)), torch.randn(2, 15, 8), Grid(3, 5)
+    make_scale = partial(LayerScale, 8, scale) if scale else None
+    block, x, grid = Block(0, BlockSpec(8, 2, 4, make_scale=make_scale)), torch.randn(2, 15, 8), Grid(3, 5)
     first, second = torch.full((8,), scale or 1.), torch.ones(8)
     if scale:
         assert torch.equal(block.ls1.gamma, first)
@@ -62,13 +63,13 @@ def test_a_block_is_pre_norm_with_two_residual_branches_which_layer_scale_ends(s
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
-    pooled, x = PoolReduction(6), torch.randn(2, 6, 14, 21)
+    pooled, x = PoolReduction(BlockSpec(6, 1, 4)), torch.randn(2, 6, 14, 21)
     means = x.unflatten(3, (7, 3)).unflatten(2, (7, 2)).mean(dim=(3, 5)).flatten(2).mT
     tokens, grid = pooled(x.flatten(2).mT, Grid(14, 21))
     torch.testing.assert_close(tokens, F.gelu(pooled.norm(pooled.proj(means))))
     assert grid == Grid(7, 7, 2, 3)
-    attention = Attention(0, BlockSpec(12, 3, 4, 2, 'pool'))
-    assert attention.project(torch.randn(1, 50, 12), Grid(10, 5), NOTHING).key_grid == Grid(7, 7, 10 / 7, 5 / 7)
+    attention = Attention(0, BlockSpec(12, 3, 4, 2, make_reduction=PoolReduction))
+    assert attention.project(torch.randn(1, 50, 12), Grid(10, 5), NOTHING)[-1] == Grid(7, 7, 10 / 7, 5 / 7)
 
 
 @pytest.mark.parametrize('shape', [(1, 1), (7, 13), (30, 5)])
@@ -80,7 +81,7 @@ def test_products_with_matrices_pool_as_torch_does(shape: tuple[int, int], size:
 
 
 def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
-    block, x = Block(0, BlockSpec(8, 2, 4, mlp_mode='conv')), torch.randn(2, 3, 5, 8)
+    block, x = Block(0, BlockSpec(8, 2, 4, make_mlp=ConvMLP)), torch.randn(2, 3, 5, 8)
     hidden = F.pad(block.mlp.fc1(x), (0, 0, 1, 1, 1, 1))
     kernel = block.mlp.conv.weight[:, 0]
     convolved = block.mlp.conv.bias + sum(
@@ -88,12 +89,16 @@ def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
     torch.testing.assert_close(apply(block.mlp, x), block.mlp.fc2(F.gelu(convolved)))
 
 
+def dropped(x: Tensor, rate: float, training: bool = True) -> Tensor:
+    return Block(0, BlockSpec(3, 1, 4), rate).train(training).branch(x, None, Grid(1, 2))
+
+
 def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:
     x = torch.ones(4000, 2, 3)
-    kept = (out := DropPath(0.25).train()(x, Grid(1, 2)))[:, 0, 0] > 0
+    kept = (out := dropped(x, 0.25))[:, 0, 0] > 0
     torch.testing.assert_close(out, (kept / 0.75)[:, None, None].expand_as(out), check_dtype=False)
     assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
-    assert all(drop(x, Grid(1, 2)) is x for drop in (DropPath(0.5).eval(), DropPath(0.).train()))
+    assert dropped(x, 0.5, training=False) is x and dropped(x, 0.) is x
 
 
 @pytest.mark.parametrize('encoding', [None, dict(type='RotaryPE', form='dinov3', shift=1., jitter=2., rescale=2.)])
@@ -104,6 +109,6 @@ def test_whole_blocks_are_recomputed_with_the_same_draws(encoding: dict | None) 
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
-        out = recomputed(block, recompute, x, Grid(3, 5), encodings)
+        out = recomputed(block, x, Grid(3, 5), encodings) if recompute else block(x, Grid(3, 5), encodings)
         gradients.append(torch.autograd.grad(out.square().sum(), [x, *block.parameters()]))
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)

@@ -58,7 +58,7 @@ def test_pooled_attention_sees_49_keys_at_any_size() -> None:
     model, keys = PyramidCPVT(NARROW, sr_mode='pool').eval(), set()
     for module in model.modules():
         if isinstance(module, Attention):
-            module.register_forward_pre_hook(lambda module, args: keys.add(module.project(*args).k.shape[2]))
+            module.register_forward_pre_hook(lambda module, args: keys.add(module.project(*args)[1].shape[2]))
     model(torch.randn(1, 3, 230, 250))
     assert keys == {49}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export.exporting import export_program
-from cpvt_mm.tokens.padding import BatchInfo
+from cpvt_mm.tokens.batch_info import BatchInfo
 from tests.conftest import NARROW, WITH_CP
 from tests.models.conftest import Backbone, Build, alone, every_backbone
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.layers import Block, BlockSpec, DropPath
+from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.tokens import packing as packing_module
+from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.tokens.grid import Grid, to_map, to_tokens
 from cpvt_mm.tokens.moves import Move
-from cpvt_mm.tokens.packing import Packing, convolve, groups_of, joined, pack
-from cpvt_mm.tokens.padding import BatchInfo
+from cpvt_mm.tokens.packing import Packing, pack
 from tests.conftest import NARROW
 from tests.models.conftest import Build, alone, both
 
@@ -39,7 +39,8 @@ def tokens(packing: Packing) -> Tensor:
 
 def each(tokens: Tensor, packing: Packing) -> list[tuple[Tensor, Grid]]:
     """The tokens of each image, `(1, N, C)`, and its grid."""
-    return [(part[i:i + 1], grid) for part, grid in groups_of(tokens, packing) for i in range(len(part))]
+    return [(part[i:i + 1], grid) for part, grid in zip(packing.split(tokens), packing.grids, strict=True)
+            for i in range(len(part))]
 
 
 def test_moved_rows_are_those_of_their_places_and_so_are_gradients() -> None:
@@ -53,12 +54,12 @@ def test_moved_rows_are_those_of_their_places_and_so_are_gradients() -> None:
 
 
 def test_groups_are_views_and_joined_again(packing: Packing, tokens: Tensor) -> None:
-    parts = [part for part, _ in groups_of(tokens, packing)]
+    parts = packing.split(tokens)
     assert [tuple(part.shape) for part in parts] == [(2, 15, 6), (1, 8, 6), (1, 1, 6)]
     assert {part.untyped_storage().data_ptr() for part in parts} == {tokens.untyped_storage().data_ptr()}
-    assert torch.equal(joined(parts, packing), tokens)
+    assert torch.equal(packing.join(parts), tokens)
     heads = tokens.unflatten(2, (2, 3)).transpose(1, 2)
-    assert torch.equal(joined([part for part, _ in groups_of(heads, packing, dim=2)], packing, dim=2), heads)
+    assert torch.equal(packing.join(packing.split(heads, 2), 2), heads)
 
 
 @pytest.mark.parametrize(('kernel_size', 'gap'), [(3, 1), ((5, 3), 2), ((1, 5), 0)])
@@ -66,18 +67,18 @@ def test_a_convolution_sees_zeros_beside_an_image_and_not_another_one(
         packing: Packing, tokens: Tensor, kernel_size: int | tuple[int, int], gap: int) -> None:
     conv = nn.Conv2d(6, 6, kernel_size, padding='same')
     expected = [to_tokens(conv(to_map(part, grid))) for part, grid in each(tokens, packing)]
-    torch.testing.assert_close(convolve(conv, tokens, packing, gap), torch.cat(expected, dim=1))
+    torch.testing.assert_close(packing.convolve(conv, tokens, gap), torch.cat(expected, dim=1))
 
 
 @pytest.mark.parametrize('side', [1, 2, 3])
 def test_patches_are_zero_padded_where_an_image_ends(packing: Packing, tokens: Tensor, side: int) -> None:
     conv = nn.Conv2d(6, 4, side, stride=side)
-    patches, coarser = packing.patches(tokens, side, cell=side)
+    patches, coarser = packing.patches(tokens, side), packing.coarser(side, side)
     expected = []
     for part, grid in each(tokens, packing):
         cells = to_map(part, grid)
         expected.append(to_tokens(conv(F.pad(cells, (0, -grid.width % side, 0, -grid.height % side)))))
-    torch.testing.assert_close(to_tokens(conv(patches)).transpose(0, 1), torch.cat(expected, dim=1))
+    torch.testing.assert_close(to_tokens(conv(patches)), torch.cat(expected, dim=1))
     assert [group.grid for group in coarser.groups] == [
         Grid(-(-rows // side), -(-columns // side), side, side) for (rows, columns), _ in GRIDS]
 
@@ -94,8 +95,9 @@ def test_a_padded_batch_has_the_order_of_the_images_and_zeros_elsewhere(packing:
 
 def test_stochastic_depth_drops_whole_images(packing: Packing) -> None:
     tokens, kept = torch.ones(1, 39, 2), []
+    block = Block(0, BlockSpec(2, 1, 4), 0.25).train()
     for _ in range(300):
-        parts = each(DropPath(0.25).train()(tokens, packing), packing)
+        parts = each(block.branch(tokens, None, packing), packing)
         assert all((part == part[0, 0, 0]).all() for part, _ in parts)
         kept += [part[0, 0, 0] for part, _ in parts]
     values = torch.stack(kept)

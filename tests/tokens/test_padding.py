@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
+from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from cpvt_mm.tokens.grid import Size
-from cpvt_mm.tokens.padding import BatchInfo, told_about
 from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import NARROW, WITH_CP

@@ -1,0 +1,84 @@
+"""What a data preprocessor tells a backbone about a batch: the sizes of images, and the frames of clips."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .grid import Size
+
+# A map, vectors or a sequence of tokens; or a pair: pooled features and distillation token.
+Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """Sizes and frames of a batch, which a data preprocessor tells the backbone.
+
+    Wrappers, autocast, and views of all images, or of a frame of a single clip, keep it. Copies and parts lose it.
+    """
+    sizes: tuple[Size, ...]  # height and width of each image, or frame, in pixels without padding
+    padded: Size  # height and width of the batch, in pixels
+    length: int = 1  # frames of each clip; 1 for images
+    window: int = 1  # how many consecutive frames a position encoding may mix
+
+    def attach(self, batch: Tensor) -> Tensor:
+        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them."""
+        batch.untyped_storage().cpvt_mm_info = self  # type: ignore[attr-defined]  # a storage is one object in Python
+        return batch
+
+    @classmethod
+    def of_images(cls, batch: Tensor, sizes: Sequence[Size]) -> 'BatchInfo':
+        """Describes images `(B, C, H, W)`, the sizes of which are given."""
+        height, width = batch.shape[-2:]
+        return cls(tuple((int(h), int(w)) for h, w in sizes), (height, width))
+
+    @classmethod
+    def of_clips(cls, batch: Tensor, sizes: Sequence[Size], window: int | None = None) -> 'BatchInfo':
+        """Describes clips `(N, T, C, H, W)` of given sizes, in pixels without padding.
+
+        `window` defaults to None: the whole clip. Raises a ValueError if a window would contain frames of two clips.
+        """
+        num_clips, length, _, height, width = batch.shape
+        if window is not None and num_clips > 1 and length % min(window, length):
+            raise ValueError(f'window is {window}, but must divide the {length} frames of each of the {num_clips} '
+                             'videos of a batch: test with batch_size 1.')
+        return cls(tuple((int(h), int(w)) for h, w in sizes for _ in range(length)), (height, width), length,
+                   length if window is None else min(window, length))
+
+
+@torch.compiler.disable  # torch.compile does not see the memory of a tensor; it continues after this function
+def told_about(images: Tensor) -> BatchInfo | None:
+    """Returns what is known of images `(B, C, H, W)`; None if nothing is. Windows of images fill their batch."""
+    info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
+    height, width = images.shape[-2:]
+    if (len(images) <= 1 and info is None) or (info and (height, width) != info.padded):
+        return BatchInfo(((height, width),) * len(images), (height, width))
+    if info and len(images) == len(info.sizes):
+        return info
+    if info and len(images) == 1 and len(info.sizes) == info.length:  # a frame of the only clip
+        return BatchInfo(info.sizes[:1], info.padded)
+    return None
+
+
+class TellsSizes(nn.Module):
+    """Mixin for data preprocessors that tells the sizes of the images without padding; list it before their class."""
+
+    batch_augments: nn.Module | None
+
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Calls the library's class and attaches a `BatchInfo` to `inputs`."""
+        sizes = [image.shape[-2:] for image in data['inputs']]
+        data = super().forward(data, training)
+        if training and self.batch_augments is not None:
+            # Batch augments may resize the batch and then update img_shape of its samples. Clips have one frame here.
+            images = [sample[0] if hasattr(sample, 'video_data_samples') else sample
+                      for sample in data['data_samples']]
+            sizes = [image.img_shape[:2] for image in images]
+        data['inputs'] = self.describe(data['inputs'], sizes, training).attach(data['inputs'])
+        return data
+
+    def describe(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> BatchInfo:
+        """Describes a batch with the height and width of each of its images without padding."""
+        return BatchInfo.of_images(inputs, sizes)

@@ -1,0 +1,66 @@
+"""Coordinates of cells, tables that are resampled to another grid, and results that are kept for a grid."""
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .tracing import has_size, is_traced
+
+CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
+Result = TypeVar('Result')
+
+
+def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
+    """Returns cell centers along one axis, in query tokens: `(length,)`, float32. Query token i has its center at i."""
+    return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
+
+
+def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.,
+             mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> Tensor:
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` by `mode`, to `(*size, C)` in its dtype.
+
+    It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
+    `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
+    scale.
+    """
+    if has_size(table, slice(-1), size):
+        return table
+    channels_first = table.float().movedim(-1, 0)[None]
+    if offset:
+        sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
+                                padding_mode='border', align_corners=False)
+    else:
+        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else mode,
+                                align_corners=False, antialias=antialias)
+    return sampled[0].movedim(0, -1).to(table.dtype)
+
+
+def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
+    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
+    rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
+    # In recorded code, too, a table of the right size must stay unchanged.
+    added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
+    y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
+            for length, side in zip(size, (rows, columns), strict=True))
+    return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
+
+
+def cached(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
+
+    @functools.lru_cache(CACHED)
+    def kept(*key: Any) -> Result:
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*key)
+
+    @functools.wraps(function)
+    def call(*key: Any) -> Result:
+        if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
+            return function(*key)
+        return kept(*key)
+
+    return call
