@@ -2,7 +2,7 @@
 
 Importing it registers the backbones and position encodings. Where to look:
 
-- `models`: `PyramidCPVT` and `CPVT`; `layers` has their blocks, `embeddings` cut images into patches.
+- `models`: `PyramidCPVT` and `CPVT`; `layers` has their layers. `tokens`: what a sequence of tokens is.
 - `encodings`: `PEG` and the other position encodings.
 - `zoo`: a file for each family of backbones, with its sizes, formats of checkpoints and released weights.
 - `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
@@ -10,9 +10,9 @@ Importing it registers the backbones and position encodings. Where to look:
 
 An image takes this way; each function calls the next one:
 
-1. `models.backbone.Backbone.forward` checks the images, and asks what is known of the batch.
+1. `models.backbone.Backbone.forward` checks the images.
 2. `models.pyramid_cpvt.PyramidCPVT.tokens_after` runs one stage after another, on tokens and their grid.
-3. `models.pyramid_cpvt.PyramidStage.forward` runs the blocks of a stage; `to_output` makes a map of the tokens.
+3. `models.layers.PyramidStage.forward` embeds patches and runs blocks; `to_output` makes a map of the tokens.
 4. `models.layers.Block.forward` is two residual lines: attention and MLP.
 5. `encodings.base.PositionEncodings.tokens` comes after each block: `encodings.peg.PEG.tokens` is `x + conv(x)`.
 

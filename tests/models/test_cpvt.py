@@ -56,7 +56,7 @@ def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool, re
 def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...], depth: int) -> None:
     model = CPVT(NARROW, out_indices=out_indices, drop_path_rate=0.2)
     assert model.num_blocks == depth
-    assert [block.drop_path.rate for block in model.blocks] == pytest.approx([0., 0.1, 0.2][:depth])
+    assert [block.drop_path_rate for block in model.blocks] == pytest.approx([0., 0.1, 0.2][:depth])
     model.eval()
     outputs = model(torch.randn(1, 3, 40, 70))
     assert len(outputs) == len(model.out_channels) == len(model.strides) == len(out_indices)

@@ -30,7 +30,7 @@ def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...]) -> N
     assert missing == []
     torch.testing.assert_close(outputs, tuple(maps[i] for i in out_indices))
     assert part.strides == tuple((4, 8, 16, 32)[i] for i in out_indices)
-    rates = [block.drop_path.rate for stage in part.stages for block in stage.blocks]
+    rates = [block.drop_path_rate for stage in part.stages for block in stage.blocks]
     assert rates == pytest.approx([0.2 * i / 8 for i in range(part.num_blocks)])
     sum(output.square().mean() for output in outputs).backward()
     assert [name for name, p in part.named_parameters() if p.grad is None] == []
