@@ -65,8 +65,8 @@ def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
     torch.testing.assert_close(encode(both, x, -1), x + torch.arange(3)[:, None, None])
     assert encode(both, x, 0) is x
     torch.testing.assert_close(encode(both, x, 1), 2 * x)
-    at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2, 2)
-    (one,), (two,) = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE).biases(*at)
+    q, k, grids = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 2, 4), (Grid(2, 2), Grid(1, 2, 2, 2))
+    (one,), (two,) = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE).attention(q, k, k, 0, *grids)[3]
                       for count in (1, 2))
     assert torch.equal(two, 2 * one)
 

@@ -64,7 +64,7 @@ def test_wider_queries_and_keys_attend_as_with_the_papers_bias(key_grid: Grid, n
     encoding = drawn(num_parabolas)
     q, k, v = (torch.randn(2, 2, extra + of.size, 8, requires_grad=True) for of in (grid, key_grid, key_grid))
     bias = F.pad(paper(encoding, q[:, :, extra:], 1, grid, key_grid), (extra, 0, extra, 0))
-    wide = PositionEncodings([encoding]).with_factors(q, k, v, 1, grid, key_grid)
+    wide = PositionEncodings([encoding]).attention(q, k, v, 1, grid, key_grid)[:3]
     assert {x.shape[-1] for x in wide} == {16}  # 8, and 5 or 6 factors, and zeros
     found = F.scaled_dot_product_attention(*wide, scale=8**-0.5)
     assert not found[..., 8:].any()
@@ -98,9 +98,9 @@ def test_half_precision_keeps_the_bias_of_large_grids(dtype: torch.dtype, bits: 
     q, k, v = (torch.randn(1, 1, grid.size, 32).to(dtype) for _ in range(3))
     bias = paper(encoding.double(), q.double(), 0, grid, grid)
     encoding.float()
-    widened = PositionEncodings([encoding]).with_factors
+    widened = PositionEncodings([encoding]).attention
     with torch.autocast('cpu', dtype=dtype):
-        wide = (torch.compile(widened) if compiled else widened)(q, k, v, 0, grid, grid)
+        wide = (torch.compile(widened) if compiled else widened)(q, k, v, 0, grid, grid)[:3]
     assert {(x.shape[-1], x.dtype) for x in wide} == {(48, dtype)}
     q_wide, k_wide, v_wide = (x.double() for x in wide)
     found = F.scaled_dot_product_attention(q_wide, k_wide, v_wide, scale=32**-0.5)[..., :32]

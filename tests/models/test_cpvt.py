@@ -1,16 +1,19 @@
 import itertools
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT
+from cpvt_mm.models.layers import Attention
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.zoo.families import PLAIN_ARCHS
 from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.conftest import Operators
-from tests.models.conftest import assert_named, outspoken
+from tests.models.conftest import Build, assert_named, both, outspoken
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)
 NO_LOCALITY = {'none': None, 'peg-1x1': dict(type='PEG', kernel_size=1),
@@ -111,8 +114,8 @@ def test_extra_tokens_have_no_place(name: str) -> None:
     grid, encodings = Grid(3, 5, extra=2), model.position_encoding
     tokens, q = torch.randn(1, 2 + grid.size, 48), torch.randn(1, 3, 2 + grid.size, 16)
     assert torch.equal(encodings.qk_tokens(tokens, 1, grid)[:, :2], tokens[:, :2])
-    assert all(torch.equal(x[:, :, :2], q[:, :, :2]) for x in encodings.qk(q, q, 0, grid, grid))
-    biases = encodings.biases(q, 0, grid, grid)
+    *encoded, biases = encodings.attention(q, q, q, 0, grid, grid)
+    assert all(torch.equal(x[:, :, :2, :16], q[:, :, :2]) and not x[:, :, :2, 16:].any() for x in encoded)
     assert (biases is not None) == (name in BIASES)
     for bias in biases or []:
         assert not bias[:, :, :2].any() and not bias[..., :2].any() and bias.any()
@@ -126,11 +129,15 @@ def test_attention_is_fused_unless_a_bias_is_learnt(name: str) -> None:
     assert ('aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names) == (name not in LEARNT_BIASES)
 
 
-def test_dropout_is_where_it_is_asked_for() -> None:
-    model = CPVT(NARROW, drop_rate=0.1, attn_drop_rate=0.2)
-    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
-    assert 'drop' in rates and len(rates) == 1 + 2 * len(model.blocks) and set(rates.values()) == {0.1}
-    assert {block.attn.attn_drop_rate for block in model.blocks} == {0.2}
+@both
+def test_dropout_is_where_it_is_asked_for(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dropout = build(drop_rate=0.1, attn_drop_rate=0.2), Mock(side_effect=F.dropout)
+    monkeypatch.setattr(F, 'dropout', dropout)
+    model(torch.randn(1, 3, 64, 64))
+    embeddings = 1 if isinstance(model, CPVT) else 4
+    # Hidden channels, and at the end of both branches.
+    assert [call.args[1] for call in dropout.call_args_list] == [0.1] * (embeddings + 3 * model.num_blocks)
+    assert {part.attn_drop_rate for part in model.modules() if isinstance(part, Attention)} == {0.2}
 
 
 @pytest.mark.parametrize(('kwargs', 'words'), [
