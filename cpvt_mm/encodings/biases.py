@@ -127,14 +127,10 @@ class ContinuousRelativePE(OffsetBias):
 
     Args:
         hidden_dims: Hidden channels of the MLP. Defaults to 512, as in the original code.
-
-    Raises:
-        ValueError: If `hidden_dims` is not an int of at least 1.
     """
 
     def __init__(self, stage: StageSpec, hidden_dims: int = 512) -> None:
         super().__init__(stage)
-        check_positive('hidden_dims', hidden_dims)
         self.blocks = nn.ModuleList(OffsetMLP(hidden_dims, stage.num_heads, bias=False) for _ in range(stage.depth))
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
@@ -163,12 +159,11 @@ class FirePE(OffsetBias):
         scale: Initial value of c, per token. Defaults to 0.1, as in the paper.
 
     Raises:
-        ValueError: If `hidden_dims` is not an int of at least 1, or `scale` is not above 0.
+        ValueError: If `scale` is not above 0.
     """
 
     def __init__(self, stage: StageSpec, hidden_dims: int = 32, scale: float = 0.1) -> None:
         super().__init__(stage)
-        check_positive('hidden_dims', hidden_dims)
         check_above('scale', scale, 0)
         self.blocks = nn.ModuleList(_Fire(hidden_dims, stage.num_heads, scale, stage.grid)
                                     for _ in range(stage.depth))

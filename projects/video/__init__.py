@@ -3,10 +3,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from torch import Tensor
 
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.evaluation.metrics import replaced

@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from mmdet.structures import DetDataSample, TrackDataSample
 from mmengine.logging import MessageHub
 from pycocotools import mask as rle
 from torch import nn
 
 from cpvt_mm.registry import MODELS
+from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from lab.study import read_study
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train

@@ -66,8 +66,8 @@ def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
     assert encode(both, x, 0) is x
     torch.testing.assert_close(encode(both, x, 1), 2 * x)
     q, k, grids = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 2, 4), (Grid(2, 2), Grid(1, 2, 2, 2))
-    (one,), (two,) = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE).attention(q, k, k, 0, *grids)[3]
-                      for count in (1, 2))
+    of_one, of_two = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE) for count in (1, 2))
+    (one,), (two,) = (encodings.attention(q, k, k, 0, *grids)[3] for encodings in (of_one, of_two))
     assert torch.equal(two, 2 * one)
 
 

@@ -100,7 +100,6 @@ def test_blocks_with_few_heads_take_turns_and_see_further() -> None:
 
 
 @pytest.mark.parametrize('build, words', [
-    *((partial(cls, hidden_dims=0), ('hidden_dims is 0', 'at least 1')) for cls in (ContinuousRelativePE, FirePE)),
     (partial(FirePE, scale=0), ('scale is 0', 'above 0')), (partial(LookHerePE, fov=0), ('fov is 0', 'above 0')),
     (partial(LookHerePE, slope=-1), ('slope is -1', 'above 0'))])
 def test_bad_values_are_named(build: Callable[[StageSpec], PositionEncoding], words: tuple[str, ...]) -> None:
