@@ -1,4 +1,4 @@
 _base_ = './linear_dinov3-s_frozen_8xb2-40k_ade20k-512x512.py'
 model = dict(
-    backbone=dict(arch='base', init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')),
+    backbone=dict(arch=dict(name='base'), init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')),
     decode_head=dict(in_channels=768, channels=768))

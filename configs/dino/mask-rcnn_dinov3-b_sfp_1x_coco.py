@@ -1,2 +1,4 @@
 _base_ = './mask-rcnn_dinov3-s_sfp_1x_coco.py'
-model = dict(backbone=dict(arch='base', init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')), neck=dict(in_channels=768))
+model = dict(
+    backbone=dict(arch=dict(name='base'), init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')),
+    neck=dict(in_channels=768))

@@ -1,2 +1,4 @@
 _base_ = './upernet_dinov3-s_sfp_8xb2-160k_ade20k-512x512.py'
-model = dict(backbone=dict(arch='base', init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')), neck=dict(in_channels=768))
+model = dict(
+    backbone=dict(arch=dict(name='base'), init_cfg=dict(checkpoint='cpvt_mm://dinov3-base')),
+    neck=dict(in_channels=768))

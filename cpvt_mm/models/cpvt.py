@@ -12,7 +12,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
+from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PLAIN_ARCHS
 from cpvt_mm.zoo.family import PlainArch, parse_arch
 
@@ -22,7 +22,6 @@ from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
-MLP_MODES = ('linear', 'swiglu')
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -37,24 +36,18 @@ class CPVT(Backbone):
     errors are those of `PyramidCPVT`.
 
     Args:
-        arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict with `embed_dims`,
-            `depth`, `num_heads` and, if not 4, `mlp_ratio`. Defaults to 'tiny'.
+        arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict of the fields of
+            `PlainArch`: all sizes, or a `name` and what differs from it, as `dict(name='small', patch_size=14)`.
+            Defaults to 'tiny'.
         img_size: As in `PyramidCPVT`. Defaults to 224.
-        patch_size: Side of a patch in pixels. Defaults to 16.
         in_channels: As in `PyramidCPVT`. Defaults to 3.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
-        dist_token: Whether a distillation token follows the class token (DeiT, section 4). Defaults to False.
-        num_register_tokens: Number of learnt tokens that follow these and that only 'raw' returns (registers, arXiv
-            2309.16588). Defaults to 0.
         out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
             blocks are not built. Defaults to (-1,).
         out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
             `to_output`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
             changes patches only: with 'cls_token' it has no effect. Defaults to `dict(type='PEG')`.
-        mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
-        layer_scale: Initial value of `LayerScale` at the end of each residual branch. Defaults to None: no layer scale.
-        norm_eps: The eps of the LayerNorms. DINOv3 needs 1e-5. Defaults to 1e-6.
         drop_rate: Dropout of the encoded tokens before the first block, and after projections. Defaults to 0.
         attn_drop_rate: As in `PyramidCPVT`. Defaults to 0.
         drop_path_rate: As in `PyramidCPVT`. Defaults to 0.
@@ -68,28 +61,17 @@ class CPVT(Backbone):
 
     parts = 'blocks'
 
-    def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,
-                 patch_size: int = 16, in_channels: int = 3, cls_token: bool = True, dist_token: bool = False,
-                 num_register_tokens: int = 0, out_indices: Sequence[int] = (-1,),
+    def __init__(self, arch: str | dict[str, Any] = 'tiny', img_size: int | tuple[int, int] = 224,
+                 in_channels: int = 3, cls_token: bool = True, out_indices: Sequence[int] = (-1,),
                  out_type: Literal['featmap', 'cls_token', 'gap', 'raw'] = 'featmap',
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
-                 mlp_mode: Literal['linear', 'swiglu'] = 'linear', layer_scale: float | None = None,
-                 norm_eps: float = 1e-6, drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 frozen_stages: int = -1, with_cp: WithCp = False,
-                 padding: Literal['exact'] | None = None,
-                 init_cfg: InitCfg = None) -> None:
+                 drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
+                 frozen_stages: int = -1, with_cp: WithCp = False, padding: Literal['exact'] | None = None,
+                 init_cfg: InitCfg = None, **variants: Any) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
-        spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
-        check_positive('patch_size', patch_size)
+        spec = parse_arch(arch, PlainArch, PLAIN_ARCHS, variants)  # variants: until they are of `arch` only
         check_choice('cls_token', cls_token, (False, True))
-        check_choice('dist_token', dist_token, (False, True))
-        if type(num_register_tokens) is not int or num_register_tokens < 0:
-            raise ValueError(f'num_register_tokens is {num_register_tokens!r}, but must be an int of at least 0.')
         check_choice('out_type', out_type, OUT_TYPES)
-        check_choice('mlp_mode', mlp_mode, MLP_MODES)
-        if layer_scale is not None:
-            check_above('layer_scale', layer_scale, 0)
-        check_above('norm_eps', norm_eps, 0)
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or out_type to 'gap'.")
         indices = parse_indices(out_indices, spec.depth, 'blocks')
@@ -98,29 +80,30 @@ class CPVT(Backbone):
 
         self.out_indices = indices
         self.out_type = out_type
-        self.patch_size = patch_size
-        self.norm_eps = norm_eps
+        self.patch_size = spec.patch_size
+        self.norm_eps = spec.norm_eps
         self.frozen_stages = frozen_stages
         self.depths = (depth,)
         self.out_channels = (spec.embed_dims,) * len(indices)
-        self.strides = (patch_size,) * len(indices)
+        self.strides = (spec.patch_size,) * len(indices)
 
-        self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm_eps=None)
-        self.num_extra_tokens = cls_token + dist_token + num_register_tokens
+        self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, spec.patch_size, norm_eps=None)
+        self.num_extra_tokens = cls_token + spec.dist_token + spec.num_register_tokens
         self.cls_token, self.dist_token, self.register_tokens = (
             make_tokens(count, spec.embed_dims) if count else None
-            for count in (cls_token, dist_token, num_register_tokens))
+            for count in (cls_token, spec.dist_token, spec.num_register_tokens))
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
-            spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
-        blocks = BlockSpec(spec.embed_dims, spec.num_heads, spec.mlp_ratio, norm_eps=norm_eps,
+            spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, spec.patch_size)))
+        blocks = BlockSpec(spec.embed_dims, spec.num_heads, spec.mlp_ratio, norm_eps=spec.norm_eps,
                            drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp,
-                           make_mlp=MLPS[mlp_mode],
-                           make_scale=partial(LayerScale, spec.embed_dims, layer_scale) if layer_scale else None)
+                           make_mlp=MLPS[spec.mlp_mode],
+                           make_scale=partial(LayerScale, spec.embed_dims, spec.layer_scale) if spec.layer_scale
+                           else None)
         # The rates depend on the whole depth, even if out_indices omits blocks.
         self.blocks = nn.ModuleList(
             Block(i, blocks, drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
-        self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
+        self.norm = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps) if depth == spec.depth else nn.Identity()
         self.finish()
 
     @property

@@ -48,15 +48,15 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
                         "dict(type='Pretrained', checkpoint=...).")
     member = MEMBERS[name]
-    options = {**member.options, **kwargs}
+    options, arch = {**member.options, **kwargs}, dict(name=member.name, **member.parts)
     weights: dict[str, Any] = {}
     if pretrained:
         if name not in RELEASED:
             raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
         allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
-        options.setdefault('norm_eps', RELEASED[name].norm_eps)
+        (options if member.backbone == 'PyramidCPVT' else arch).setdefault('norm_eps', RELEASED[name].norm_eps)
         weights['init_cfg'] = dict(type='Pretrained', checkpoint=SCHEME + name, **allowed)
-    model = CLASSES[member.backbone](arch=member.arch, **weights, **options)
+    model = CLASSES[member.backbone](arch=arch, **weights, **options)
     if model.init_cfg:  # of mmengine, where a whole model calls it
         model.init_weights()
     return model

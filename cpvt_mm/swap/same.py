@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.zoo.families import FAMILIES, detect_format
-from cpvt_mm.zoo.family import STRIDES
+from cpvt_mm.zoo.family import STRIDES, PyramidArch
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.errors import UserError, first_line
 
@@ -99,12 +99,15 @@ def arguments_of(theirs: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, 
     name = next((name for name, arch in PYRAMID_ARCHS.items() if name.startswith(prefix)
                  and all(list(getattr(arch, key)) == values for key, values in sizes.items())), None)
     norms = {name: module for name, module in theirs.named_modules() if isinstance(module, nn.LayerNorm)}
-    found: dict[str, Any] = dict(
-        norm_eps=next(norm.eps for name, norm in norms.items() if name.endswith('norm1')),
-        embed_norm_eps=next(iter(norms.values())).eps)  # the first is of the patch embedding
+    found: dict[str, Any] = dict(norm_eps=next(norm.eps for name, norm in norms.items() if name.endswith('norm1')))
+    embed_norm_eps = next(iter(norms.values())).eps  # the first is of the patch embedding
+    differs = {} if embed_norm_eps == PyramidArch.embed_norm_eps else dict(embed_norm_eps=embed_norm_eps)
+    modes = dict(patch_mode='overlap', mlp_mode='conv', stage_norm=True) if 'stages.0.norm.weight' in weights else {}
+    arch = dict(name=name, **differs) if name else {**sizes, **modes, **differs}
     if (table := weights.get('stages.0.position_encoding.0.table')) is not None:
         found['img_size'] = len(table) * STRIDES[0]
-    return {'arch': name or sizes, **parts, **{key: value for key, value in found.items() if value != DEFAULTS[key]}}
+    found = {key: value for key, value in found.items() if value != DEFAULTS[key]}
+    return {'arch': name if arch == dict(name=name) else arch, **parts, **found}
 
 
 def _heads(theirs: nn.Module) -> list[int]:

@@ -1,5 +1,5 @@
 """The backbones that can be swapped in, and the maps of theirs that replace those of an old backbone."""
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,8 @@ class Target(NamedTuple):
     archs: Collection[str]  # names of its archs
     options: dict[str, Any]  # arguments that new configs set
     arch: str = 'small'  # default `arch`
-    checkpoint: str | None = None  # default weights, which need all of `options`; None: random
+    checkpoint: str | None = None  # default weights, which need all of `options` and `parts`; None: random
+    parts: Mapping[str, Any] = {}  # fields of the arch that differ from those of its name
 
     def arguments(self, config: dict[str, Any], old: Maps, scope: str | None, arch: Any) -> dict[str, Any]:
         """Returns the arguments, with `arch`, of the backbone that replaces that of a config.
@@ -41,6 +42,7 @@ class Target(NamedTuple):
         else:
             kept = {key: config[key] for key, default in KEPT.items() if config.get(key, default) != default}
             others = {**kept, **(self.options if arch != 'nano' else {})}  # too small for stochastic depth
+        arch = dict(name=arch, **self.parts) if self.parts else arch
         with torch.device('meta'):
             whole = self.cls(arch=arch, **others)
         indices = (choose_blocks if self.cls is CPVT else choose_stages)(config, old, scope, whole)
@@ -148,6 +150,6 @@ TARGETS = {
     # Detectors and segmentors use patches only.
     'CPVT': Target(CPVT, tuple(PLAIN_ARCHS), dict(drop_path_rate=0.1, cls_token=False)),
     # Released weights have their own arguments. Detectors of PVT have no class token.
-    **{name: Target(CLASSES[member.backbone], (member.arch,), {
-        'drop_path_rate': 0.1, **member.options, **(dict(cls_token=False) if 'cls_token' in member.options else {})},
-        member.arch, SCHEME + name) for name, member in RELEASED.items()}}
+    **{name: Target(CLASSES[member.backbone], (member.name,), {'drop_path_rate': 0.1, **member.options}, member.name,
+                    SCHEME + name, {key: value for key, value in member.parts.items() if key != 'cls_token'})
+       for name, member in RELEASED.items()}}

@@ -18,7 +18,7 @@ LEARNABLE = dict(position_encoding=dict(type='LearnablePE'))
 
 def _deit(arch: str, file: str, top1: float) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
-    return Member('CPVT', arch, LEARNABLE, {
+    return Member('CPVT', arch, LEARNABLE, {}, {
         f'https://dl.fbaipublicfiles.com/deit/deit_{arch}_patch16_224-{file}.pth': 'timm',
         timm_copy(f'deit_{arch}_patch16_224.fb_in1k'): 'timm'},
         top1, 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillation')

@@ -5,7 +5,7 @@ from .deit import BLOCK, REGISTERS, STEM, TABLE, PlainFormat
 from .family import Family, Member, PlainArch, timm_copy
 from .renaming import below, block
 
-ARCHS = {  # beside those of DeiT; with mlp_mode='swiglu', the first is DINOv2's largest, the others are DINOv3's
+ARCHS = {  # beside those of DeiT; with SwiGLU, the first is DINOv2's largest, the others are DINOv3's
     'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
     'small-plus': PlainArch(embed_dims=384, depth=12, num_heads=6, mlp_ratio=6),
     'huge-plus': PlainArch(embed_dims=1280, depth=32, num_heads=20, mlp_ratio=6),
@@ -20,21 +20,22 @@ def _mlp(arch: str) -> str:
     return 'swiglu' if arch == 'giant' or arch.endswith('plus') else 'linear'
 
 
-def _v2(arch: str, registers: int) -> dict[str, Any]:
+def _v2(arch: str, registers: int, img_size: int = 518) -> tuple[dict[str, Any], dict[str, Any]]:
     # The models with registers resample the table in another way.
     table = dict(type='LearnablePE', antialias=True) if registers else dict(type='LearnablePE', offset=0.1)
-    return dict(img_size=518, patch_size=14, position_encoding=table, num_register_tokens=registers, layer_scale=1e-5,
-                mlp_mode=_mlp(arch))
+    return dict(img_size=img_size, position_encoding=table), dict(
+        patch_size=14, num_register_tokens=registers, layer_scale=1e-5, mlp_mode=_mlp(arch))
 
 
-def _v3(arch: str) -> dict[str, Any]:
-    return dict(position_encoding=ROTARY, num_register_tokens=4, layer_scale=1e-5, norm_eps=1e-5, mlp_mode=_mlp(arch))
+def _v3(arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return dict(position_encoding=ROTARY), dict(num_register_tokens=4, layer_scale=1e-5, norm_eps=1e-5,
+                                                mlp_mode=_mlp(arch))
 
 
 def _dinov2(arch: str, suffix: str, top1: float) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
     name = f'dinov2_vit{arch[0]}14'
-    return Member('CPVT', arch, _v2(arch, 4 if suffix else 0), {
+    return Member('CPVT', arch, *_v2(arch, 4 if suffix else 0), {
         f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth': 'timm',
         timm_copy(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m'): 'timm'},
         top1, 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features',
@@ -44,7 +45,7 @@ def _dinov2(arch: str, suffix: str, top1: float) -> Member:
 def _dinov3(arch: str) -> Member:
     # timm's copy. The authors' files need a request, see docs/guides/pretrained_weights.md.
     model = f'vit_{arch.replace("-", "_")}_patch16_dinov3_qkvb.lvd1689m'
-    return Member('CPVT', arch, _v3(arch), {timm_copy(model): 'timm-dinov3'}, None,
+    return Member('CPVT', arch, *_v3(arch), {timm_copy(model): 'timm-dinov3'}, None,
                   'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these', DINOV3_LICENCE, norm_eps=1e-5,
                   images=dict(input_size=(3, 256, 256), crop_pct=1.))
 
@@ -52,14 +53,14 @@ def _dinov3(arch: str) -> Member:
 def _lingbot(arch: str) -> Member:
     # The copy that timm names. It has the same parts as a DINOv3.
     file = f'hf://belfner/vit_{arch}_patch16_lingbot.robbyant'
-    return Member('CPVT', arch, _v3(arch), {file: 'timm-dinov3'}, None,
+    return Member('CPVT', arch, *_v3(arch), {file: 'timm-dinov3'}, None,
                   'arXiv 2607.05247, which timm names; no ImageNet-1k accuracy is known here', LINGBOT_LICENCE,
                   norm_eps=1e-5, images=dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash',
                                              interpolation='bilinear'))
 
 
 def _tipsv2(arch: str) -> Member:
-    return Member('CPVT', arch, {**_v2(arch, 1), 'img_size': 448},
+    return Member('CPVT', arch, *_v2(arch, 1, img_size=448),
                   {timm_copy(f'vit_{arch}_patch14_reg1_tipsv2.webli'): 'timm'}, None,
                   'arXiv 2604.12012, which timm names; no ImageNet-1k accuracy is known here',
                   normalization=((0.,) * 3, (255.,) * 3), images=dict(input_size=(3, 448, 448), crop_pct=1.))

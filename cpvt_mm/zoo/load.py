@@ -154,8 +154,9 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
     trained = released.norm_eps if released else fmt.norm_eps
     if trained and eps and eps != trained:
         source = f'weights of {checkpoint}' if released else f'models of format {fmt}'
-        yield (f'{source} have norm_eps {trained:g}, but the backbone has {eps:g}: set norm_eps={trained:g}, unless '
-               f'the weights were trained with {eps:g}.')
+        where = '' if fmt.backbone == 'PyramidCPVT' else ' in arch'
+        yield (f'{source} have norm_eps {trained:g}, but the backbone has {eps:g}: set norm_eps={trained:g}{where}, '
+               f'unless the weights were trained with {eps:g}.')
     if isinstance(fmt, PlainFormat) and fmt.encoding and not any(
             type(module).__name__ == fmt.encoding['type'] and getattr(module, 'form', None) == fmt.encoding.get('form')
             for module in backbone.modules()):

@@ -15,7 +15,7 @@ DEPTHS = {  # of PVT v2 and MiT
 
 
 def _v2(size: str, *mlp_ratios: int) -> PyramidArch:
-    arch = replace(sizes(*DEPTHS[size]), mlp_ratios=mlp_ratios)
+    arch = replace(sizes(*DEPTHS[size]), mlp_ratios=mlp_ratios, patch_mode='overlap', mlp_mode='conv', stage_norm=True)
     return replace(arch, embed_dims=(32, 64, 160, 256)) if size == 'b0' else arch
 
 
@@ -33,8 +33,8 @@ ARCHS = {
 
 # PVT has a table for each stage, PVT v2 and MiT have convolutions in the MLPs, whose zero padding tells positions.
 PVT: dict[str, Any] = dict(position_encoding=dict(type='LearnablePE', mode='bilinear'))
-PVTV2: dict[str, Any] = dict(patch_mode='overlap', mlp_mode='conv', stage_norm=True, position_encoding=None)
-LINEAR = {**PVTV2, 'sr_mode': 'pool', 'mlp_mode': 'relu-conv'}
+PVTV2: dict[str, Any] = dict(position_encoding=None)
+LINEAR = dict(sr_mode='pool', mlp_mode='relu-conv')
 
 AUTHORS = 'https://github.com/whai362/PVT/releases/download/v2'  # their files, as in mmdet's configs
 MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, '
@@ -42,13 +42,13 @@ MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVl
 
 
 def _pvt(arch: str, top1: float) -> Member:
-    return Member('PyramidCPVT', f'pvt-{arch}', {**PVT, 'cls_token': True}, {f'{AUTHORS}/pvt_{arch}.pth': 'pvt'}, top1,
+    return Member('PyramidCPVT', f'pvt-{arch}', PVT, dict(cls_token=True), {f'{AUTHORS}/pvt_{arch}.pth': 'pvt'}, top1,
                   'arXiv 2102.12122, README of whai362/PVT')
 
 
 def _pvtv2(size: str, top1: float) -> Member:
     name = f'pvt_v2_{size.replace("-", "_")}'
-    return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', LINEAR if size.endswith('-li') else PVTV2,
+    return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', PVTV2, LINEAR if size.endswith('-li') else {},
                   {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'}, top1,
                   'arXiv 2106.13797; the accuracy is what timm reports')
 
@@ -56,7 +56,7 @@ def _pvtv2(size: str, top1: float) -> Member:
 def _mit(size: str, file: str) -> Member:
     # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
     url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/mit_{size}_20220624-{file}.pth'
-    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {url: 'mmseg-mit'}, None,
+    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, {url: 'mmseg-mit'}, None,
                   'arXiv 2105.15203, whose repository states no ImageNet-1k accuracy', MIT_LICENCE)
 
 

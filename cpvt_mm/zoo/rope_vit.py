@@ -18,7 +18,7 @@ def _rope_vit(arch: str, kind: str, top1: float) -> Member:
     model = f'vit_{arch}_patch16_rope_{kind.replace("-", "_")}_224.naver_in1k'.replace('_axial', '')
     table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
     rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
-    return Member('CPVT', arch, dict(position_encoding=[*table, rotary], layer_scale=1e-5),
+    return Member('CPVT', arch, dict(position_encoding=[*table, rotary]), dict(layer_scale=1e-5),
                   {timm_copy(model): f'timm-rope-{kind.removesuffix("-ape")}'}, top1,
                   'arXiv 2403.13298, README of naver-ai/rope-vit: DeiT-III, 400 epochs, 224 x 224')
 

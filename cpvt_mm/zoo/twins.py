@@ -26,7 +26,7 @@ ARCHS = {
 
 def _released(arch: str, file: str, top1: float) -> Member:
     # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
-    return Member('PyramidCPVT', arch, {}, {
+    return Member('PyramidCPVT', arch, {}, {}, {
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
         timm_copy(f'twins_pcpvt_{arch}.in1k'): 'timm'},
         top1, 'arXiv 2104.13840, table of ImageNet-1k results: Twins-PCPVT')

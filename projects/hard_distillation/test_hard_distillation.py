@@ -30,8 +30,8 @@ TEACHER = dict(
     neck=dict(type='mmpretrain.GlobalAveragePooling'),
     head=dict(type='mmpretrain.LinearClsHead', num_classes=CLASSES, in_channels=64),
     data_preprocessor=dict(type='mmpretrain.ClsDataPreprocessor'))
-BACKBONE = dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=2, num_heads=2), cls_token=False, dist_token=True,
-                out_type='gap')
+BACKBONE = dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=2, num_heads=2, dist_token=True),
+                cls_token=False, out_type='gap')
 HEAD = dict(type='cpvt_mm.DistilledHead', num_classes=CLASSES, in_channels=24)
 SMOOTH = dict(type='mmpretrain.LabelSmoothLoss', label_smooth_val=0.1, mode='original')
 IMAGES = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import CPVT
-from cpvt_mm.tokens.grid import resample
+from cpvt_mm.tokens.coordinates import resample
 from cpvt_mm.zoo import deit
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require

@@ -2,9 +2,6 @@
 pvtv2_b0 = dict(
     type='cpvt_mm.PyramidCPVT',
     arch='pvtv2-b0',
-    patch_mode='overlap',
-    mlp_mode='conv',
-    stage_norm=True,
     position_encoding=None,
     drop_path_rate=0.1,
     init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pvtv2-b0'))

@@ -1,7 +1,7 @@
 # Compares the pyramid with MiT-b0, one difference at a time.
 config = '../../camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py'
 mit = '../../camvid/upernet_mit-b0_camvid-192x256.py'
-conv = {'model.backbone.mlp_mode': 'conv'}
+conv = {'model.backbone.arch': dict(name='nano', mlp_mode='conv')}
 # Initial weights of linear layers are about as large as MiT's: a std of 0.05 to 0.18 instead of 0.02.
 xavier = {'model.backbone.init_cfg': dict(type='Xavier', layer='Linear')}
 variants = {
