@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.tokens.grid import Grid, after_extra
+from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.layout import Layout
 
-from .factors import as_channels, beside
+from .logits import encode_logits
 
 # Where an encoding can act: the methods of `PositionEncoding` that a subclass overrides.
 POINTS = ('tokens', 'qk_tokens', 'qk', 'bias', 'factors')
@@ -140,37 +139,8 @@ class PositionEncodings(nn.ModuleList):
         """
         if not self.act_in_attention:
             return q, k, v, None
-        groups = zip(grid.split(q, 2), key_grid.split(k, 2), grid.grids, key_grid.grids, strict=True)
-        encoded_q, encoded_k, biases = zip(*(self._of_group(*group, index) for group in groups), strict=True)
-        q, k = grid.join(encoded_q, 2), key_grid.join(encoded_k, 2)
-        if wider := q.shape[-1] - v.shape[-1]:
-            v = F.pad(v, (0, wider))
-        return q, k, v, None if all(bias is None for bias in biases) else list(biases)
-
-    def _of_group(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid, index: int
-                  ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Does what `attention` does for images of one size."""
-        cells, key_cells = q[:, :, grid.extra:], k[:, :, key_grid.extra:]
-        for encoding in self.acting['qk']:
-            cells, key_cells = encoding.qk(cells, key_cells, index, grid, key_grid)
-        if self.acting['qk']:
-            q, k = after_extra(q, cells, grid.extra, 2), after_extra(k, key_cells, key_grid.extra, 2)
-        biases = [encoding.bias(cells, index, grid, key_grid) for encoding in self.acting['bias']]
-        root = q.shape[-1]**0.5  # attention divides all products by it
-        for encoding in self.acting['factors']:
-            factors = encoding.factors(cells, index, grid, key_grid)
-            if factors is not None:
-                of_q, of_k = as_channels(factors[0] * root, factors[1], q.dtype)
-                q, k = beside(q, of_q, grid), beside(k, of_k, key_grid)
-        given = [bias for bias in biases if bias is not None]
-        return q, k, _for_all_tokens(sum(given[1:], start=given[0]), q, grid) if given else None
+        return encode_logits(self.acting, q, k, v, index, grid, key_grid)
 
 
 def _at(encode: Callable[[Tensor, int, Any], Tensor], index: int, x: Tensor, grid: Grid) -> Tensor:
     return encode(x, index, grid)
-
-
-def _for_all_tokens(bias: Tensor, q: Tensor, grid: Grid) -> Tensor:
-    """Returns a bias of cells with zeros for the extra tokens, in the dtype of `q`."""
-    padded = F.pad(bias.to(q.dtype), (grid.extra, 0, grid.extra, 0)) if grid.extra else bias.to(q.dtype)
-    return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image

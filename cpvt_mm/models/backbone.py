@@ -11,13 +11,13 @@ from cpvt_mm.hub import HubMixin
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import unless_traced
+from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
 from cpvt_mm.zoo.load import translate
 
 from . import several_sizes
 from .init import InitCfg, PretrainedInitMixin, init_parameters
-from .interfaces import TimmFeatures, layer_of
+from .interfaces import TimmFeatures
 from .layers import WithCp
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -26,7 +26,6 @@ AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
     """Base class of both backbones; see there for the arguments, which the constructor checks."""
 
-    depths: tuple[int, ...]  # number of built blocks of each stage
     spans_frames: bool  # whether a position encoding mixes the frames of a clip
     patch_size: int  # of the first patch embedding, in pixels
     layer_decay_constructor = 'cpvt_mm.LayerDecayOptimWrapperConstructor'  # for `optim_wrapper.constructor`
@@ -82,9 +81,10 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
             return several_sizes.forward(self, x, valid_sizes, num_frames)
         return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3]))
 
-    @unless_traced
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
         """Raises a ValueError or TypeError unless images fit; `valid_sizes` need `padding='exact'`."""
+        if is_traced(x):
+            return
         channels = self.in_channels
         if not isinstance(x, Tensor):
             raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
@@ -127,21 +127,6 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""
         return tuple(pad_or_crop(out, *grid_size(wanted, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
                      for out, stride in zip(outs, self.strides, strict=True))
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of built blocks, over all stages."""
-        return sum(self.depths)
-
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers.
-
-        This is `num_blocks + 2`. `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain
-        calls it, too.
-        """
-        number = self.num_blocks + 2
-        inside = param_name.startswith(prefix)
-        return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
     @abstractmethod
     def frozen_parts(self) -> list[nn.Module | nn.Parameter]:

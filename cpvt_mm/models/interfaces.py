@@ -1,4 +1,4 @@
-"""Answers to other libraries: a backbone's maps and channels for timm, and the layer of a parameter."""
+"""What other libraries ask of a backbone: maps and channels, and the layer of a parameter."""
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -61,6 +61,7 @@ def last_of(count: int, number: int) -> range:
 class TimmFeatures(nn.Module):
     """The methods of timm's models that tell of their maps; a part is a stage of a pyramid, or a block."""
 
+    depths: tuple[int, ...]  # number of built blocks of each stage
     parts: str  # the submodule whose children out_indices counts
     padding: str | None
     out_channels: tuple[int, ...]
@@ -133,6 +134,21 @@ class TimmFeatures(nn.Module):
     @abstractmethod
     def norm_of(self, part: int) -> nn.Module:
         """Returns the norm that may follow a stage or block."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of built blocks, over all stages."""
+        return sum(self.depths)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers.
+
+        This is `num_blocks + 2`. `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain
+        calls it, too.
+        """
+        number = self.num_blocks + 2
+        inside = param_name.startswith(prefix)
+        return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of tokens and position encodings, which get no weight decay in the papers."""

@@ -1,8 +1,4 @@
 """Forks of code that torch records for other sizes, which must not branch on a size."""
-import functools
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,17 +14,6 @@ def is_traced(x: object = None) -> bool:
 def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
     """Returns whether some dimensions of a tensor have this size, so that a step can be left out; False if traced."""
     return not is_traced(x) and x.shape[dims] == size
-
-
-def unless_traced(check: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a check of `(owner, tensor, ...)`, which recorded code leaves out."""
-
-    @functools.wraps(check)
-    def call(owner: object, x: Tensor, *args: Any) -> None:
-        if not is_traced(x):
-            check(owner, x, *args)
-
-    return call
 
 
 def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
