@@ -8,7 +8,7 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 from .base import PositionEncoding, StageSpec
-from .peg_convs import CONVS, check_kernel_size, convolve_clips, fix_parameters, fused, inflate, make_conv
+from .peg_convs import CONVS, check_kernel_size, convolve_clips, fix_parameters, fused, inflate, make_conv, zero
 
 CONV_TYPES = ('depthwise', 'separable', 'full')
 TARGETS = ('tokens', 'qk')
@@ -96,13 +96,8 @@ class PEG(PositionEncoding):
         return self.tokens(x, index - 1, grid)
 
     def init_parameters(self) -> None:
-        if self.init == 'zero':
-            for layers in self.convs.values():
-                for conv in layers.children():
-                    # Of a separable convolution, the pointwise part: if both were 0, neither would get a gradient.
-                    last = conv[-1] if isinstance(conv, nn.Sequential) else conv
-                    for parameter in last.parameters():
-                        nn.init.zeros_(parameter)
+        for conv in (conv for layers in self.convs.values() for conv in layers.children() if self.init == 'zero'):
+            zero(conv)
 
     def fuse(self) -> None:
         """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""

@@ -48,6 +48,12 @@ def fix_parameters(module: nn.Module) -> None:
             part.register_buffer(name, parameter.detach())
 
 
+def zero(conv: nn.Module) -> None:
+    """Sets a convolution to 0; of a separable one the pointwise part, as both would get no gradient if both were 0."""
+    for parameter in (conv[-1] if isinstance(conv, nn.Sequential) else conv).parameters():
+        nn.init.zeros_(parameter)
+
+
 def inflate(kernel: Tensor, depth: int) -> Tensor:
     """Inflates a 2D kernel `(C, C', H, W)` to `(C, C', depth, H, W)`: it becomes the middle slice, the others are zero.
 

@@ -102,10 +102,9 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
             several_sizes.check_sizes(valid_sizes, x)
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
-        """Computes the outputs of images of several sizes, `(in_channels, H, W)` each, for `padding='exact'`.
+        """Computes for each of several images, `(in_channels, H, W)`, what `forward` gives for it alone.
 
-        Returns for each image what `forward` gives for it alone, without padding: maps `(1, C, ceil(H / stride), ceil(W
-        / stride))`. `num_frames` and errors are those of `forward`.
+        It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
         return several_sizes.forward_packed(self, images, num_frames)
 

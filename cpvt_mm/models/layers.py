@@ -11,18 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.tokens.grid import to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import patch_conv
+from cpvt_mm.tokens.tracing import PatchConv2d
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
 # blocks (True).
 WithCp: TypeAlias = bool | Literal['selective']
-
-
-class PatchConv2d(nn.Conv2d):
-    """A convolution whose stride is its kernel size, see `patch_conv`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return patch_conv(x, self.weight, self.bias)
 
 
 class PatchEmbed(nn.Module):
@@ -93,9 +86,7 @@ class Block(nn.Module):
         return x + self.branch(self.mlp(self.norm2(x), grid), self.ls2, grid)
 
     def branch(self, x: Tensor, scale: nn.Module | None, grid: Layout) -> Tensor:
-        """Ends a residual branch: dropout, layer scale, and stochastic depth, which drops it for random images in
-        training (arXiv 1603.09382, section 3).
-        """
+        """Ends a branch: dropout, layer scale, stochastic depth for random images (arXiv 1603.09382, section 3)."""
         if self.drop_rate:
             x = F.dropout(x, self.drop_rate, self.training)
         if scale is not None:
@@ -106,13 +97,7 @@ class Block(nn.Module):
 class PyramidStage(nn.Module):
     """A stage of the pyramid: a patch embedding, blocks with position encodings, and a norm if there is one.
 
-    Args:
-        patch_embed: The patch embedding.
-        grid: Rows and columns of tokens for the backbone's `img_size`.
-        blocks: Options of the blocks.
-        drop_path_rates: Stochastic depth rate of each block.
-        position_encoding: As in `PyramidCPVT`.
-        norm: Whether a LayerNorm ends the stage.
+    `grid` has the rows and columns of tokens for the backbone's `img_size`; each block has a rate of stochastic depth.
     """
 
     def __init__(self, patch_embed: PatchEmbed, grid: tuple[int, int], blocks: BlockSpec,

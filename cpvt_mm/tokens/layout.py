@@ -12,7 +12,7 @@ class Cells(Protocol):
     """Where cells lie, as far as an embedding of patches needs to know; shapes are those of `Layout`."""
 
     def patches(self, x: Tensor, side: int) -> Tensor:
-        """Returns maps `(B, C, H, W)` for a convolution over patches of `side` cells, see `patch_conv`."""
+        """Returns maps `(B, C, H, W)` for a convolution over patches of `side` cells, see `PatchConv2d`."""
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         """Applies a zero-padded convolution to cells; it reaches `gap` rows up and down. Returns cells of `coarser`."""

@@ -1,7 +1,7 @@
 """Forks of code that torch records for other sizes, which must not branch on a size."""
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def is_traced(x: object = None) -> bool:
@@ -16,21 +16,24 @@ def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
     return not is_traced(x) and x.shape[dims] == size
 
 
-def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolves patches, zero-padded at the bottom and on the right: `(B, C, H, W)` -> `(B, C', H', W')`.
+class PatchConv2d(nn.Conv2d):
+    """A convolution whose stride is its kernel size, zero-padded at the bottom and on the right.
 
-    `weight` is `(C', C, side, side)`, and H' is H / side, rounded up. A column of patches and traced code have a matrix
-    product: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in ATen).
+    A column of patches and traced code have a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions
+    (`use_mkldnn` in ATen).
     """
-    side, traced = weight.shape[-1], is_traced(x)
-    height, width = (x.shape[2] + side - 1) // side, (x.shape[3] + side - 1) // side
-    if traced or x.shape[2:] != (height * side, width * side):
-        x = F.pad(x, (0, width * side - x.shape[3], 0, height * side - x.shape[2]))
-    if not traced and width > 1:
-        return F.conv2d(x, weight, bias, stride=side)
-    cells = x.permute(0, 2, 3, 1).unflatten(2, (width, side)).unflatten(1, (height, side))
-    patches = cells.transpose(2, 3).flatten(3)  # (B, H', W', side * side * C)
-    return F.linear(patches, weight.permute(0, 2, 3, 1).flatten(1), bias).permute(0, 3, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves patches, `(B, C, H, W)` -> `(B, C', H', W')`; H' is H / stride, rounded up."""
+        side, traced = self.kernel_size[0], is_traced(x)
+        height, width = (x.shape[2] + side - 1) // side, (x.shape[3] + side - 1) // side
+        if traced or x.shape[2:] != (height * side, width * side):
+            x = F.pad(x, (0, width * side - x.shape[3], 0, height * side - x.shape[2]))
+        if not traced and width > 1:
+            return super().forward(x)
+        cells = x.permute(0, 2, 3, 1).unflatten(2, (width, side)).unflatten(1, (height, side))
+        patches = cells.transpose(2, 3).flatten(3)  # (B, H', W', side * side * C)
+        return F.linear(patches, self.weight.permute(0, 2, 3, 1).flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 def with_contiguous_gradient(x: Tensor) -> Tensor:
