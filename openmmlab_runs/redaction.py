@@ -23,13 +23,18 @@ ORDINARY = re.compile(
     r'target|train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
     r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
     r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
+# Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
+WORDS = re.compile('(key|token|pass|secret|signature|cookie|auth)s?')
 # Parameters that sign an address; its others stay.
 SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|google_?access_?id|expires|policy')
 # In archives, what stands before an `@` is a name of a file.
 USER = re.compile(r'(?<=https://)[^/?#\s\'"]+@|(?<=http://)[^/?#\s\'"]+@|'
                   r'(?<!\bzip://)(?<!\btar://)(?<=://)[^/?#\s\'"@:]*:[^/?#\s\'"]*@')
 QUERY = re.compile(r'([?#])([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
+CONNECTION = re.compile(r'\b(AccountKey|SharedAccessKey|SharedAccessSignature)=[^;\s\'"]+', re.IGNORECASE)
 PARAMETER = re.compile(r'''[?#&;]([^=?#&;\s]+)=([^#&;\s'"]+)''')
+# In texts of configs: `password=...` of a connection, and `Authorization: ...` of a header.
+PAIR = re.compile(r'''(?<![\w-])(?:([\w-]+)(["']?=["']?)([^\s"';,&]+)|([\w-]+)(["']?:\s+["']?)([^"'\n]+))''')
 # mmengine logs the variables that a config reads.
 VARIABLE = re.compile(r'(env variable `\w+` with value of ).*(?= to replace item)', re.DOTALL)
 REDACTED = 'config_without_secrets'  # a key of `meta` of a checkpoint: the texts of its configs have none
@@ -50,11 +55,17 @@ def _words(name: str) -> str:
     return '_'.join(re.findall('[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)).lower()
 
 
+def _names(text: object, surely: bool) -> bool:
+    """Returns whether a text is the name of a secret beside it; `surely` if it cannot be a word of `WORDS`."""
+    return is_secret(text) and re.fullmatch(r'[\w-]+', str(text)) is not None and (
+        surely or not WORDS.fullmatch(str(text)))
+
+
 def redact_text(text: str) -> str:
     """Returns text without the secrets that are known, whose addresses have no password, no signature and no token."""
     if '://' in text:
         text = QUERY.sub(_unsigned, USER.sub('', text))
-    text = VARIABLE.sub(rf'\1{HIDDEN}', text)
+    text = VARIABLE.sub(rf'\1{HIDDEN}', CONNECTION.sub(rf'\1={HIDDEN}', text))
     return _pattern(frozenset(known)).sub(HIDDEN, text) if known else text
 
 
@@ -75,8 +86,7 @@ def _pattern(forms: frozenset[str]) -> re.Pattern[str]:
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
     """Returns a copy without secrets, and the dotted keys where it differs. What is found is known from then on.
 
-    Values of secret names are None, also that of a pair such as ('Authorization', ...). Other texts are those of
-    `redact_text`.
+    Values of secret names are None, also that of a pair such as a header. Other texts are those of `redact_text`.
     """
     found: list[tuple[object, str]] = []
     others: list[str] = []
@@ -90,16 +100,26 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
           ) -> tuple[Any, list[str]]:
     """Copies for `redact`, and adds secrets, each after its name, and other texts to the lists."""
     if isinstance(value, str):
+        def hide(pair: re.Match[str]) -> str:
+            name, sign, secret = filter(None, pair.groups())
+            if secret == HIDDEN or not _names(name, False):
+                return pair[0]
+            found.append((name, secret))
+            return f'{name}{sign}{HIDDEN}'
         if '://' in value:
             found += [(name, unquote(one)) for name, one in PARAMETER.findall(value) if is_secret(unquote(name))]
             found += [(place, unquote(user[:-1].partition(':')[2])) for user in USER.findall(value)]
-        others.append(text := redact_text(value))
+        others.append(text := redact_text(PAIR.sub(hide, redact_text(value))))
         return text, [place] * (text != value)
-    if type(value) not in (list, tuple, set, frozenset) and not isinstance(value, dict):
+    is_dict = isinstance(value, dict)
+    if type(value) not in (list, tuple, set, frozenset) and not is_dict:
         return value, []
-    pairs = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]
-    # In a list, such as one of headers, the second of ('Authorization', ...) is a secret.
-    is_pair = in_list and len(pairs) == 2 and is_secret(pairs[0][1]) and re.fullmatch(r'[\w-]+', pairs[0][1])
+    pairs = [*value.items()] if is_dict else [*enumerate(value)]
+    named: object = object()  # the key or index of a value whose name is beside it
+    if is_dict and _names(value.get('name', value.get('key')), True):  # such as dict(name='Authorization', value=...)
+        named = 'value'
+    elif not is_dict and len(pairs) == 2 and _names(pairs[0][1], in_list):  # such as ('Authorization', ...)
+        named = 1
     kept: dict[Any, Any] = {}
     left_out: list[str] = []
     for key, item in pairs:
@@ -107,14 +127,14 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
         others.append(str(key))
         new = redact_text(key) if isinstance(key, str) else key
         # Keys of `custom_keys` are names of parameters.
-        if isinstance(item, str | bytes | CONTAINERS) and item and ((is_pair and key == 1) or is_secret(key)) and (
+        if isinstance(item, str | bytes | CONTAINERS) and item and (key == named or is_secret(key)) and (
                 not place.endswith('custom_keys')):
             found += _texts(key, item)
             kept[new], names = None, [inner]
         else:
-            kept[new], names = _copy(item, inner, found, others, not isinstance(value, dict))
+            kept[new], names = _copy(item, inner, found, others, not is_dict)
         left_out += names
-    return kept if isinstance(value, dict) else type(value)(kept.values()), left_out
+    return kept if is_dict else type(value)(kept.values()), left_out
 
 
 def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:

@@ -13,8 +13,7 @@ from mmengine.device import get_device
 from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
-from mmengine.runner.checkpoint import _load_checkpoint_to_model
+from mmengine.runner import Runner, load_state_dict
 from torch.distributed import DistError
 
 from openmmlab_runs.checkpoints.fitting import check_fits, check_load_from, inner
@@ -139,12 +138,14 @@ def hand_over(runner: Runner, checkpoint: Checkpoint) -> None:
     """Lets a runner load a checkpoint that is open, where it would read the file again: once, then it is forgotten."""
     opened = [checkpoint]
 
-    def load(filename: str, map_location: Any = 'cpu', strict: bool = False,
-             revise_keys: Any = ((r'^module\.', ''),)) -> dict[str, Any]:
+    def load(filename: str, map_location: Any = 'cpu', strict: bool = False, revise_keys: Any = ()) -> dict[str, Any]:
         del runner.load_checkpoint
         content = opened.pop().content
         runner.call_hook('after_load_checkpoint', checkpoint=content)
-        _load_checkpoint_to_model(inner(runner.model), content, strict, revise_keys=revise_keys)
+        weights = content.get('state_dict', content)
+        if any(name.startswith('module.') for name in weights):  # of DistributedDataParallel
+            weights = {name.removeprefix('module.'): value for name, value in weights.items()}
+        load_state_dict(inner(runner.model), weights, strict, runner.logger)
         runner.logger.info(f'Load checkpoint from {filename}')
         return content
 

@@ -49,7 +49,9 @@ def test_names_of_secrets(name: str) -> None:
 
 @pytest.mark.parametrize(('value', 'left'), [
     ([('Authorization', 's3cr3t'), ('Accept', 'a/b')], [('Authorization', None), ('Accept', 'a/b')]),
-    ([['token', 's3cr3t']], [['token', None]]),
+    ([['token', 's3cr3t']], [['token', None]]), (('X-Api-Key', 's3cr3t'), ('X-Api-Key', None)),
+    (dict(name='GITHUB_TOKEN', value='s3cr3t'), dict(name='GITHUB_TOKEN', value=None)),
+    ('Authorization: Bearer s3cr3t', 'Authorization: ***'), ('host=h password=s3cr3t a=1', 'host=h password=*** a=1'),
     ('https://h/x?github_token=s3cr3t&a=1', 'https://h/x?a=1'), ('https://h/x?a=1;api%5Fkey=s3cr3t', 'https://h/x?a=1'),
     ('https://h/x#access_token=s3cr3t', 'https://h/x'),
     (dict(note='s3cr3t', db_pass='s3cr3t'), dict(note='***', db_pass=None)),
@@ -123,6 +125,8 @@ def test_names_of_none() -> None:
     ('https://h/x?AWSAccessKeyId=a&Signature=b&Expires=1', 'https://h/x'),
     ('abfs://c/x?sv=1&sig=s', 'abfs://c/x?sv=1'), ('https://h/x?token=a&b=1#c', 'https://h/x?b=1#c'),
     ("fetching 'https://h/x?sig=a': it fails (https://h/y?sig=b).", "fetching 'https://h/x': it fails (https://h/y)."),
+    ('DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b==;EndpointSuffix=c',
+     'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=***;EndpointSuffix=c'),
     ('Using env variable `S3_SECRET` with value of s3cr3t to replace item in config.',
      'Using env variable `S3_SECRET` with value of *** to replace item in config.'),
     ('Using env variable `NAME` with value of a\nb to replace item in config.',
