@@ -10,7 +10,7 @@ param_scheduler = [
 default_hooks = dict(checkpoint=dict(interval=500, max_keep_ckpts=1, save_best='coco/bbox_mAP'))
 model = dict(
     data_preprocessor=dict(type='cpvt_mm.DetDataPreprocessor'),
-    backbone=dict(arch=dict(name='nano', mlp_mode='conv'), padding='exact'),
+    backbone=dict(arch=dict(_delete_=True, name='nano', mlp_mode='conv'), padding='exact'),
     neck=dict(norm_cfg=None))
 train_dataloader = dict(
     dataset=dict(

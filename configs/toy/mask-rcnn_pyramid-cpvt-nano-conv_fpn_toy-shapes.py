@@ -5,7 +5,7 @@ scale = (128, 128)
 train_pipeline, test_pipeline = _base_.train_dataloader.dataset.pipeline, _base_.val_dataloader.dataset.pipeline
 train_pipeline[2].scale = test_pipeline[1].scale = scale
 
-model = dict(backbone=dict(arch=dict(name='nano', mlp_mode='conv')))
+model = dict(backbone=dict(arch=dict(_delete_=True, name='nano', mlp_mode='conv')))
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
