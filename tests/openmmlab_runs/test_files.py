@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import platform
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +45,7 @@ from openmmlab_runs.files import (
     write_text,
 )
 from openmmlab_runs.pictures.images import read_image
-from tests.conftest import UPERNET, build_model, refusal
+from tests.conftest import ROOT, UPERNET, build_model, refusal
 from tests.odd_texts import file_names
 
 
@@ -139,6 +141,25 @@ def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:
             torch.testing.assert_close(to_input(image, Config(cfg)), expected)
 
 
+def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    code = f"""
+import time
+from pathlib import Path
+from openmmlab_runs.files import held
+with held(Path({str(tmp_path)!r})):
+    print('held', flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline() == 'held\n'
+        told = refusal(held(tmp_path).__enter__)
+        assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
+        process.kill()
+    with held(tmp_path), held(tmp_path / 'another'):
+        assert (tmp_path / '.holder').read_text() == f'process {os.getpid()} on {platform.node()}'
+    assert list(tmp_path.iterdir()) == []
+
+
 FORK = multiprocessing.get_context('fork')
 
 
@@ -159,33 +180,25 @@ def refused_elsewhere(folder: Path) -> str:
     return told.get()
 
 
-def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
-    holds, end = FORK.Event(), FORK.Event()
-
-    def hold() -> None:
-        with held(tmp_path):
-            holds.set()
-            end.wait()
-
-    process = FORK.Process(target=hold)
-    process.start()
-    holds.wait()
-    told = refusal(held(tmp_path).__enter__)
-    assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
-    process.kill()
-    process.join()
+def test_a_run_that_failed_does_not_hold_a_folder_against_its_own_process(tmp_path: Path) -> None:
     failed = held(tmp_path)
     failed.__enter__()
-    with held(tmp_path), held(tmp_path / 'another'):
-        left = FORK.Process(target=end.wait)  # which has the files of this one
-        left.start()
-        del failed  # as when Python collects what is left of a run that failed
+    with held(tmp_path):
+        del failed  # as when Python collects what is left of it
         gc.collect()
+        assert f'process {os.getpid()} on ' in refused_elsewhere(tmp_path)
+    assert refused_elsewhere(tmp_path) == ''
+
+
+def test_a_process_that_this_one_leaves_behind_does_not_hold_its_folder(tmp_path: Path) -> None:
+    end = FORK.Event()
+    with held(tmp_path):
+        left = FORK.Process(target=end.wait)
+        left.start()
         assert f'process {os.getpid()} on ' in refused_elsewhere(tmp_path)
     assert refused_elsewhere(tmp_path) == ''
     end.set()
     left.join()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize('error', [OSError(errno.ENOLCK, 'No locks available'), NotImplementedError('No locks')])
