@@ -40,6 +40,8 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
     Arguments that are not JSON, unknown keys of config.json, and weights that do not fit are errors, not dropped.
     """
 
+    variants: tuple[str, ...] = ()  # what a class takes without naming it in its signature
+
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
         self = super().__new__(cls)
         self.__dict__['_arguments'] = (args, kwargs)
@@ -78,8 +80,10 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
     @classmethod
     def _from_pretrained(cls: type[Model], *, config: dict[str, Any] | None = None, model_id: str, **kwargs: Any
                          ) -> Model:
-        known = inspect.signature(cls.__init__).parameters
-        passes_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+        known = {**inspect.signature(cls.__init__).parameters, **dict.fromkeys(cls.variants)}
+        owner = next(base for base in cls.__mro__ if '__init__' in vars(base))
+        passes_on = 'variants' not in vars(owner) and any(
+            parameter and parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
         unknown = [name for name in config or () if name not in known and name not in COMMON_KEYS]
         if unknown and not passes_on:
             raise UserError(f'config.json of {model_id} has {", ".join(unknown)}, which the {cls.__name__} does not '

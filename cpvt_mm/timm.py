@@ -174,7 +174,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))
     if not features_only:
         if isinstance(whole, PyramidCPVT):  # one norm ends the last stage, in PVT v2 that of the stage
-            kwargs |= dict(out_indices=(last,), out_norm=isinstance(whole.stages[-1].norm, nn.Identity))
+            kwargs |= dict(out_indices=(last,), out_norm=whole.stages[-1].norm is None)
         backbone = create_backbone(name, pretrained, in_channels=in_chans, **kwargs)
         return Classifier(backbone, maps_of(whole), config, num_classes, global_pool)
     if out_indices is None:

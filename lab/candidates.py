@@ -124,7 +124,7 @@ def in_groups(model: PyramidCPVT, x: Tensor, sizes: Sequence[Size]) -> tuple[Ten
 
 
 def _lists(arch: PyramidArch) -> Arguments:
-    return {name: list(values) for name, values in asdict(arch).items()}
+    return {name: list(values) for name, values in asdict(arch).items() if isinstance(values, list | tuple)}
 
 
 def _pvt(arch: PyramidArch) -> Arguments:

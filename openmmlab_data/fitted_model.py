@@ -15,7 +15,8 @@ from .image_sizes import Fit
 
 def is_for_cpu(model: dict[str, Any]) -> bool:
     """Tells whether a backbone of a model, or of a part of it, is one of `FOR_CPU`."""
-    return any(part.get('arch') in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
+    archs = [part.get('arch') for path, part in walk(model) if path[-1:] == ('backbone',)]
+    return any((arch.get('name') if isinstance(arch, dict) else arch) in FOR_CPU for arch in archs)
 
 
 def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:

@@ -1,5 +1,6 @@
 """The plain CPVT: DeiT with a conditional position encoding instead of a table; also DINOv2 and DINOv3."""
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal
 
@@ -60,6 +61,7 @@ class CPVT(Backbone):
     """
 
     parts = 'blocks'
+    variants = tuple(field.name for field in fields(PlainArch))
 
     def __init__(self, arch: str | dict[str, Any] = 'tiny', img_size: int | tuple[int, int] = 224,
                  in_channels: int = 3, cls_token: bool = True, out_indices: Sequence[int] = (-1,),

@@ -168,15 +168,15 @@ class Attention(nn.Module):
         if qk is not None:
             k, _, _ = self.keys_and_values(qk, grid)
         q = self.q(x if qk is None else qk)
-        q = q.view(*q.shape[:2], self.num_heads, self.head_dims).transpose(1, 2)
+        q = q.view(q.shape[0], q.shape[1], self.num_heads, self.head_dims).transpose(1, 2)
         return *encodings.attention(q, k, v, self.index, grid, key_grid), key_grid
 
     def keys_and_values(self, x: Tensor, grid: Layout) -> tuple[Tensor, Tensor, Layout]:
         """Computes keys and values, `(B, heads, E + H' * W', C / heads)`, and their grid."""
         x, grid = (x, grid) if self.sr is None else self.sr(x, grid)
         kv = self.kv(x)
-        k, v = kv.view(*kv.shape[:2], 2, self.num_heads, self.head_dims).permute(2, 0, 3, 1, 4).unbind()
-        return k, v, grid
+        kv = kv.view(kv.shape[0], kv.shape[1], 2, self.num_heads, self.head_dims).permute(2, 0, 3, 1, 4)
+        return kv[0], kv[1], grid
 
 
 def reduction_by_patches(spec: BlockSpec) -> PatchEmbed | None:

@@ -1,5 +1,6 @@
 """The pyramid CPVT: four stages with a PEG in each; with other options PVT, PVT v2 and the MiT of SegFormer."""
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Literal, cast
 
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -68,6 +69,7 @@ class PyramidCPVT(Backbone):
     """
 
     parts = 'stages'
+    variants = tuple(field.name for field in fields(PyramidArch))
     patch_size = PATCH_SIZES[0]
 
     def __init__(self, arch: str | dict[str, Any] = 'small', img_size: int | tuple[int, int] = 224,

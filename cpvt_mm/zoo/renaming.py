@@ -185,8 +185,10 @@ class Format:
 
 
 def _is_same(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether two tensors are equal, also where they are not a number."""
-    return tensor.shape == other.shape and torch.equal(tensor.nan_to_num(), other.nan_to_num())
+    """Returns whether two tensors are equal, or have the same bits, as where they are not a number."""
+    if tensor.shape != other.shape or tensor.dtype != other.dtype:
+        return False
+    return torch.equal(tensor, other) or torch.equal(*(x.contiguous().view(torch.uint8) for x in (tensor, other)))
 
 
 def _is_gated(weights: Mapping[str, Tensor]) -> bool:

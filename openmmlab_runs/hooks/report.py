@@ -151,7 +151,9 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     backbone = cfg.model.get('backbone') or {}
     parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
-        arch = f' {backbone.get("arch")}' if isinstance(backbone.get('arch'), str) else ''
+        arch = backbone.get('arch')
+        arch = arch.get('name') if isinstance(arch, dict) else arch
+        arch = f' {arch}' if isinstance(arch, str) else ''
         parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone
     yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
                              for name, part in parts.items())

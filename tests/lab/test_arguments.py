@@ -33,7 +33,7 @@ PADDING = f'padding_difference {MASK_RCNN}'
     (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, '--mode whole', '--mode whole is for segmentors, but config'),
-    ('resolution_sweep', f'{UPERNET} no.pth --sizes 32', 'no.pth does not exist: put the file there'),
+    ('resolution_sweep', f'{UPERNET} no.pth --sizes 32', 'no.pth does not exist: put it there'),
     (COMPARE, '--only c', "'c' is not a variant of"),
     (BENCHMARK, '--count --compile static', '--count counts operator by operator: leave out --compile'),
     (BENCHMARK, '--sizes 64 64x32+32x96 --batch-sizes 1 2', '--batch-sizes is 1 2, but --sizes gives the sizes of all'),

@@ -277,14 +277,6 @@ def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> 
     check_before_training(cfg, ['val'])
 
 
-@pytest.mark.parametrize('options, words', [
-    ({'val_dataloader.num_workers': 0}, 'set val_dataloader.persistent_workers=False'),
-    ({'model.test_cfg': dict(mode='slide', crop_size=(32, 32), stride=(64, 32))}, 'model.test_cfg.stride is (64, 32)')])
-def test_what_would_fail_later_is_refused_with_its_key(options: dict, words: str, tmp_path: Path) -> None:
-    made(layouts.LABEL_MAPS['Label maps'][0], tmp_path)
-    assert words in refusal(load_config, tmp_path / 'my.py', options)
-
-
 @pytest.mark.slow
 def test_batches_without_objects_train(tmp_path: Path) -> None:
     def write(root: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
     images = cfg.model.data_preprocessor
     assert (images.mean, images.std, images.bgr_to_rgb) == (mean, std, True)
     assert swap_backbone(old, checkpoint='own.pth', backbone=name).model.backbone.init_cfg.checkpoint == 'own.pth'
-    assert 'is of arch' in refusal(swap_backbone, old, 'tiny', backbone=name, error=ValueError)
+    assert 'has its own: leave arch out' in refusal(swap_backbone, old, 'tiny', backbone=name, error=ValueError)
 
 
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:

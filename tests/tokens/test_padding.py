@@ -127,7 +127,7 @@ def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bo
 
 def test_all_images_are_one_sequence_and_a_batch_without_padding_runs_as_without_the_option() -> None:
     (exact, plain), shapes, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
-    exact.stages[0].register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+    exact.stages[0].register_forward_hook(lambda _, args, out: shapes.append(tuple(out[0].shape)))
     exact(images, SIZES)
     assert shapes == [(1, sum(-(-height // 32) * -(-width // 32) for height, width in SIZES) * 64, 16)]
     assert all(map(torch.equal, exact(images, [(96, 128)] * len(SIZES)), plain(images)))

@@ -122,7 +122,7 @@ def test_uv_finds_packages_where_pip_does(run: Run, tmp_path: Path) -> None:
     run(PYTHON=tmp_path / 'python', UV_CONSTRAINT='mine.txt')
     environ = dict(line.split('=', 1) for line in (tmp_path / 'environ').read_text().splitlines() if '=' in line)
     assert {name: value for name, value in environ.items() if name.startswith('UV_')} == {
-        'UV_INDEX_STRATEGY': 'unsafe-best-match', 'UV_DEFAULT_INDEX': 'https://host/simple',
+        'UV_COMPILE_BYTECODE': '1', 'UV_INDEX_STRATEGY': 'unsafe-best-match', 'UV_DEFAULT_INDEX': 'https://host/simple',
         'UV_INDEX': 'https://other https://third', 'UV_FIND_LINKS': '/a,/b', 'UV_CONSTRAINT': 'mine.txt'}
 
 

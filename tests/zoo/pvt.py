@@ -4,9 +4,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from cpvt_mm.zoo import pvt
 from cpvt_mm.zoo.family import PyramidArch
-from cpvt_mm.zoo.pvt import LINEAR, PVT, PVTV2
+from cpvt_mm.zoo.pvt import PVT
 
+PVTV2 = dict(pvt.PVTV2, patch_mode='overlap', mlp_mode='conv', stage_norm=True)
+LINEAR = {**PVTV2, **pvt.LINEAR}
 OF_MM = dict(embed_norm_eps=1e-6)
 Maps = Sequence[Tensor]
 Peer = tuple[nn.Module, Callable[[Tensor], Maps]]

@@ -10,10 +10,10 @@ from torch import nn
 from cpvt_mm import PyramidCPVT, create_backbone, load_pretrained
 from cpvt_mm.zoo.families import name_of
 from cpvt_mm.zoo.family import PyramidArch
-from cpvt_mm.zoo.pvt import FAMILY, PVT, PVTV2
+from cpvt_mm.zoo.pvt import FAMILY, PVT
 from openmmlab_runs.checkpoints.fitting import load_weights
 from tests.conftest import pretrained, refusal
-from tests.zoo.pvt import PEERS, mmdet_pvt, mmseg_mit, randomized
+from tests.zoo.pvt import PEERS, PVTV2, mmdet_pvt, mmseg_mit, randomized
 
 # mmdet's and mmseg's heads all have the width of the first; MiT has one ratio of MLPs.
 NARROW = dict(embed_dims=(8, 16, 40, 64), depths=(1, 2, 1, 1), num_heads=(1, 2, 5, 8), mlp_ratios=(4, 4, 4, 4),
@@ -63,10 +63,11 @@ def test_a_model_of_features_alone_gives_its_maps(build: Callable[[], nn.Module]
 @pytest.mark.parametrize(('name', 'of'), [('pvtv2-b0', 'pvtv2-b1'), ('pvtv2-b0', 'mit-b0'), ('mit-b0', 'pvtv2-b0')])
 def test_weights_of_another_size_are_one_sentence_with_both_names(name: str, of: str, tmp_path: Path) -> None:
     def build(name: str) -> nn.Module:
-        return PyramidCPVT(name, **PVTV2)
+        return PyramidCPVT(name, position_encoding=None)
 
     torch.save(build(of).state_dict(), tmp_path / 'of.pth')
-    model = PyramidCPVT(name, **PVTV2, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'of.pth')))
+    model = PyramidCPVT(name, position_encoding=None,
+                        init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'of.pth')))
     told = refusal(model.init_weights)
     assert f"of arch '{of}' for a backbone of '{name}'" in told and told.count('.\n') == 0
 

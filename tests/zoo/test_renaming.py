@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.families import FORMATS, detect_format
-from cpvt_mm.zoo.pvt import LINEAR, PVT, PVTV2
+from cpvt_mm.zoo.pvt import PVT
 from cpvt_mm.zoo.renaming import Format
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
+from tests.zoo.pvt import LINEAR, PVTV2
 
 TABLE, PEG = dict(type='LearnablePE'), dict(type='PEG')
 ROPE_VIT = rope_vit.FAMILY.formats

@@ -19,7 +19,7 @@ ROTARY = ['rope-vit-small-axial', 'rope-vit-small-mixed', 'rope-vit-small-axial-
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['lingbot-small', 'lingbot-giant', 'tipsv2-base', 'tipsv2-giant', *ROTARY])
 def test_a_narrow_model_gives_the_tokens_of_timm(name: str, tmp_path: Path, log: list) -> None:
-    options, [file] = RELEASED[name].options, RELEASED[name].files
+    options, [file] = {**RELEASED[name].options, **RELEASED[name].parts}, RELEASED[name].files
     patch = options.get('patch_size', 16)
     theirs = randomized(timm.create_model(
         file.rpartition('/')[2].partition('.')[0], img_size=4 * patch, num_classes=0, dynamic_img_size=True,

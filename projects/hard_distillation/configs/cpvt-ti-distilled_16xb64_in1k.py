@@ -5,7 +5,7 @@ _base_ = '../../../configs/cpvt/cpvt-ti_16xb64_in1k.py'
 custom_imports = dict(imports=['projects.hard_distillation'])
 model = dict(
     type='cpvt_mm.DistilledClassifier',
-    backbone=dict(arch=dict(name='tiny', dist_token=True)),
+    backbone=dict(arch=dict(_delete_=True, name='tiny', dist_token=True)),
     head=dict(type='cpvt_mm.DistilledHead'),
     teacher=dict(type='TimmClassifier', model_name='regnety_160'),
     teacher_checkpoint=None)

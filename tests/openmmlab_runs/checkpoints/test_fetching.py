@@ -252,7 +252,7 @@ def test_without_huggingface_hub_a_sentence_names_it(monkeypatch: MonkeyPatch) -
 
 def release(monkeypatch: MonkeyPatch, *urls: str) -> str:
     files = dict.fromkeys(urls, 'mmseg')
-    monkeypatch.setitem(RELEASED, 'mine', Member('PyramidCPVT', 'small', {}, files))
+    monkeypatch.setitem(RELEASED, 'mine', Member('PyramidCPVT', 'small', files=files))
     return 'cpvt_mm://mine'
 
 
@@ -301,12 +301,12 @@ def test_norm_eps_is_that_of_weights_not_of_their_format(server: Server, log: li
 @pytest.mark.parametrize('name', RELEASED)
 def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str) -> None:
     released = RELEASED[name]
-    assert released.arch in {'PyramidCPVT': PYRAMID_ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
+    assert released.name in {'PyramidCPVT': PYRAMID_ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
     formats = {known for fmt in FORMATS if fmt.backbone == released.backbone for known in fmt.names}
     assert set(released.files.values()) <= formats
     urls = list(released.files)
     assert all(url.startswith(('https://', 'hf://')) for url in urls)
-    size = released.arch.replace('pvtv2', 'pvt_v2').replace('-', '_')
+    size = released.name.replace('pvtv2', 'pvt_v2').replace('-', '_')
     assert size in urls[-1] and 'arXiv' in released.source
     if name.startswith('mit-'):
         assert 'not commercial use' in released.licence and released.top1 is None and CHECKSUM.search(urls[0])
@@ -317,4 +317,4 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
         assert released.licence == 'Apache-2.0' and released.norm_eps == 1e-6
         assert released.top1 is None if name.startswith('tipsv2') else 0 < released.top1 < 100
         assert len(urls) == 1 or name.startswith(('dinov2', 'pvtv2')) or (
-            CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0])
+            CHECKSUM.search(urls[0]) and f'_{released.name}' in urls[0])
