@@ -115,7 +115,8 @@ class CPVT(Backbone):
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         encodings = self.position_encoding
         x, layout = self.patch_embed(x, grid)
-        x, layout = prepend(self.extra_tokens, encodings.tokens(x, -1, layout), layout)
+        x = encodings.tokens(x, -1, layout)
+        x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, layout)
         x = self.drop(x)
         kept = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):

@@ -48,7 +48,10 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
                         "dict(type='Pretrained', checkpoint=...).")
     member = MEMBERS[name]
-    options, arch = {**member.options, **kwargs}, dict(name=member.name, **member.parts)
+    cls = CLASSES[member.backbone]
+    own = {key: kwargs.pop(key) for key in cls.variants if key in kwargs}
+    arch = {'name': member.name, **member.parts, **own}
+    options = {**member.options, **kwargs}
     weights: dict[str, Any] = {}
     if pretrained:
         if name not in RELEASED:
@@ -56,7 +59,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
         (options if member.backbone == 'PyramidCPVT' else arch).setdefault('norm_eps', RELEASED[name].norm_eps)
         weights['init_cfg'] = dict(type='Pretrained', checkpoint=SCHEME + name, **allowed)
-    model = CLASSES[member.backbone](arch=arch, **weights, **options)
+    model = cls(arch=arch, **weights, **options)
     if model.init_cfg:  # of mmengine, where a whole model calls it
         model.init_weights()
     return model

@@ -120,13 +120,13 @@ def make_tokens(count: int, embed_dims: int) -> nn.Parameter:
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, embed_dims), std=0.02))
 
 
-def prepend(tokens: Sequence[Tensor], x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-    """Puts learnt tokens, `(1, n, C)` each, before the cells of each image; returns the new layout."""
+def prepend(tokens: Sequence[Tensor], count: int, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+    """Puts learnt tokens, `(1, n, C)` each and `count` in all, before the cells of each image; returns the new layout.
+    """
     def to_group(cells: Tensor, of: object) -> Tensor:
         # len(cells) would fix the number of images in torch.export.
         return torch.cat([*(token.expand(cells.shape[0], -1, -1) for token in tokens), cells], dim=1)
 
-    count = sum(token.shape[1] for token in tokens)
     return (grid.each(to_group, x) if tokens else x), grid.with_grids([of._replace(extra=count) for of in grid.grids])
 
 
@@ -138,7 +138,7 @@ class ClassTokenStage(PyramidStage):
         self.cls_token = make_tokens(1, blocks.embed_dims)
 
     def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        return prepend([self.cls_token], *super().embed(x, grid))
+        return prepend([self.cls_token], 1, *super().embed(x, grid))
 
     def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
         x, with_token = super().forward(x, grid)
