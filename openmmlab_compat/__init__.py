@@ -8,7 +8,7 @@
   here.
 
 `install()` runs whenever Python starts, by the line in `openmmlab_compat.pth`. It does not import torch. The package
-does not need cpvt_mm.
+does not need the rest of this repository.
 """
 import os
 import sys
