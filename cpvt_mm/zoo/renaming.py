@@ -185,10 +185,10 @@ class Format:
 
 
 def _is_same(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether two tensors are equal, or have the same bits, as where they are not a number."""
+    """Returns whether two tensors have the same bits, also of float8, or are equal, as 0 and -0 are."""
     if tensor.shape != other.shape or tensor.dtype != other.dtype:
         return False
-    return torch.equal(tensor, other) or torch.equal(*(x.contiguous().view(torch.uint8) for x in (tensor, other)))
+    return torch.equal(*(x.reshape(-1).view(torch.uint8) for x in (tensor, other))) or torch.equal(tensor, other)
 
 
 def _is_gated(weights: Mapping[str, Tensor]) -> bool:
