@@ -102,17 +102,16 @@ def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None,
     return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
 
 
-def prepare(backbone: nn.Module, packing: Packing) -> None:
+def prepare(backbone: 'Backbone', packing: Packing) -> None:
     """Makes indices that a pass will need; compiled code would depend on the sizes if it made them."""
-    for name, embed in backbone.named_modules():
-        if isinstance(embed, PatchEmbed):
-            if name not in ('patch_embed', 'stages.0.patch_embed'):
-                side = embed.patch_size
-                packing.to_canvas(side, side) if embed.overlaps else packing.to_patches(side)
-                coarser = packing.coarser(side, embed.cell)
-                packing = packing if name.endswith('.sr') else coarser
-            packing.to_batch()
-            packing.to_canvas(1)
+    for embed in (module for module in backbone.modules() if isinstance(module, PatchEmbed)):
+        if embed is not backbone.stem:
+            side = embed.patch_size
+            packing.to_canvas(side, side) if embed.overlaps else packing.to_patches(side)
+            coarser = packing.coarser(side, embed.cell)
+            packing = coarser if embed.cell == 1 else packing  # a reduction makes keys only
+        packing.to_batch()
+        packing.to_canvas(1)
 
 
 def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:

@@ -43,8 +43,7 @@ class Group(NamedTuple):
 
 def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a method of `Packing` that makes indices, so that each of its results is made once, in eager code."""
-
-    name = method.__name__
+    name, count, defaults = method.__name__, method.__code__.co_argcount - 1, method.__defaults__ or ()
 
     @torch.compiler.disable
     def build(packing: 'Packing', *args: int) -> None:
@@ -53,6 +52,7 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(method)
     def call(packing: 'Packing', *args: int) -> Result:
+        args += defaults[len(defaults) - (count - len(args)):]  # a default that is given is the same
         if (name, args) not in packing.built:
             build(packing, *args)
         return packing.built[name, args]

@@ -107,7 +107,7 @@ def test_stochastic_depth_drops_whole_images(packing: Packing) -> None:
 
 def test_indices_are_made_once_for_a_combination_of_sizes(packing: Packing) -> None:
     assert pack(dict(GRIDS), CPU) is packing and pack({((3, 5), 1): [0, 1]}, CPU) is not packing
-    assert packing.to_canvas(1)[0] is packing.to_canvas(1)[0] and packing.coarser(2, 1) is packing.coarser(2, 1)
+    assert packing.to_canvas(1)[0] is packing.to_canvas(1, 1)[0] and packing.coarser(2, 1) is packing.coarser(2, 1)
 
 
 def test_indices_of_inference_serve_training_later() -> None:
