@@ -6,7 +6,7 @@ import numpy as np
 from mmengine.config import Config, ConfigDict
 
 from openmmlab_data.form.dataset import LabelledData
-from openmmlab_runs.config_walk import walk
+from openmmlab_runs.config_walk import arch_of, walk
 from openmmlab_runs.errors import UserError
 
 from .config_options import FOR_CPU
@@ -15,8 +15,7 @@ from .image_sizes import Fit
 
 def is_for_cpu(model: dict[str, Any]) -> bool:
     """Tells whether a backbone of a model, or of a part of it, is one of `FOR_CPU`."""
-    archs = [part.get('arch') for path, part in walk(model) if path[-1:] == ('backbone',)]
-    return any((arch.get('name') if isinstance(arch, dict) else arch) in FOR_CPU for arch in archs)
+    return any(arch_of(part) in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 
 def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:

@@ -1,5 +1,5 @@
 """Finds dicts and values in configs, which are nested dicts and lists."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -22,6 +22,13 @@ def leaves(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
         return
     for key, item in enumerate(value) if has_dicts else value.items():
         yield from leaves(item, f'{path}.{key}' if path else str(key))
+
+
+def arch_of(backbone: Mapping[str, Any]) -> str | None:
+    """Returns the name of a backbone's `arch`, a text or a dict with a name; None if it has none."""
+    arch = backbone.get('arch')
+    name = arch.get('name') if isinstance(arch, dict) else arch
+    return name if isinstance(name, str) else None
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:

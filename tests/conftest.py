@@ -194,7 +194,7 @@ def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         released = find_released(address)
         weights = create_backbone(address.removeprefix(SCHEME), **kwargs).state_dict()
         # Under a name without a checksum, which random weights do not have.
-        url, name = f'https://example.org/{released.arch}.pth', next(iter(released.files.values()))
+        url, name = f'https://example.org/{released.name}.pth', next(iter(released.files.values()))
         monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files={url: name}))
         fmt = next(fmt for fmt in FORMATS if fmt.backbone == released.backbone and name in fmt.names)
         file = cache_file(url)

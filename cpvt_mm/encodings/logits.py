@@ -1,4 +1,4 @@
-"""What encodings do to queries, keys and logits: they change both, and add biases or factors of biases.
+"""The encoding of queries, keys and logits: encodings change both, and add biases or factors of biases.
 
 Factors become channels of queries and keys, as exact in half precision as in float32.
 """

@@ -1,4 +1,4 @@
-"""What other libraries ask of a backbone: maps and channels, and the layer of a parameter."""
+"""Answers to other libraries: the maps and channels of a backbone, and the layer of a parameter."""
 import re
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a data preprocessor tells a backbone about a batch: the sizes of images, and the frames of clips."""
+"""The sizes of images, and the frames of clips, which a data preprocessor tells a backbone."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

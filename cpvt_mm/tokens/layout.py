@@ -1,4 +1,4 @@
-"""What layers may ask of the layout of their tokens: a `Grid`, or the `Packing` of images of several sizes."""
+"""The methods of a layout of tokens that layers call: of a `Grid`, or of the `Packing` of images of several sizes."""
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 

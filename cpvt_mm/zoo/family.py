@@ -1,4 +1,4 @@
-"""What a family of backbones consists of: sizes, backbones with names and weights, and formats of checkpoints."""
+"""The parts of a family of backbones: sizes, backbones with names and weights, and formats of checkpoints."""
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -108,14 +108,9 @@ class Member(NamedTuple):
     normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
     images: Mapping[str, Any] = dict(crop_pct=.9)  # how they were prepared, as timm says of its copies
 
-    @property
-    def arch(self) -> str | dict[str, Any]:
-        """The argument `arch` of its class."""
-        return dict(name=self.name, **self.parts) if self.parts else self.name
-
 
 class Family(NamedTuple):
-    """What lies in one file of this folder."""
+    """The contents of one file of this folder."""
     archs: Mapping[str, Any]  # `PyramidArch` or `PlainArch` by name
     members: Mapping[str, Member]
     formats: tuple[Format, ...]  # the more specific ones last

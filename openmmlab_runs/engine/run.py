@@ -140,14 +140,11 @@ def hand_over(runner: Runner, checkpoint: Checkpoint) -> None:
 
     def load(filename: str, map_location: Any = 'cpu', strict: bool = False, revise_keys: Any = ()) -> dict[str, Any]:
         del runner.load_checkpoint
-        content = opened.pop().content
-        runner.call_hook('after_load_checkpoint', checkpoint=content)
-        weights = content.get('state_dict', content)
-        if any(name.startswith('module.') for name in weights):  # of DistributedDataParallel
-            weights = {name.removeprefix('module.'): value for name, value in weights.items()}
-        load_state_dict(inner(runner.model), weights, strict, runner.logger)
+        checkpoint = opened.pop()
+        runner.call_hook('after_load_checkpoint', checkpoint=checkpoint.content)
+        load_state_dict(inner(runner.model), checkpoint.state_dict, strict, runner.logger)
         runner.logger.info(f'Load checkpoint from {filename}')
-        return content
+        return checkpoint.content
 
     runner.load_checkpoint = load
 

@@ -16,6 +16,7 @@ from mmengine.runner import Runner
 from rich.cells import cell_len
 
 from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
 from openmmlab_runs.evaluation.confusion import IOU, SCORE, Confusion
@@ -29,8 +30,7 @@ from .same_state import wrappers
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
-# The key of the message hub for the metrics by iteration.
-VALIDATIONS = 'validations'
+VALIDATIONS = 'validations'  # the key of the message hub for the metrics by iteration
 
 
 @HOOKS.register_module()
@@ -151,10 +151,7 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     backbone = cfg.model.get('backbone') or {}
     parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
-        arch = backbone.get('arch')
-        arch = arch.get('name') if isinstance(arch, dict) else arch
-        arch = f' {arch}' if isinstance(arch, str) else ''
-        parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone
+        parts[f'backbone {type(model.backbone).__name__} {arch_of(backbone) or ""}'.rstrip()] = model.backbone
     yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
                              for name, part in parts.items())
     start = (backbone.get('init_cfg') or {}).get('checkpoint') if isinstance(backbone.get('init_cfg'), dict) else None

@@ -16,6 +16,7 @@ from torch import nn
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.zoo.families import RELEASED, SCHEME
 from openmmlab_runs import engine
+from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.engine import load_config, train
 from tests.all_encodings import ENCODINGS
 from tests.conftest import ROOT, build_model, groups_by_name
@@ -44,16 +45,11 @@ def read(path: Path) -> Config:
 
 
 @pytest.mark.slow
-def name_of_arch(backbone: dict) -> str | None:
-    arch = backbone.get('arch')
-    return arch.get('name') if isinstance(arch, dict) else arch
-
-
 def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not_finite() -> None:
     for path in CONFIGS:
         match, cfg = ARCH_IN_NAME.search(path.stem), read(path)
         arch = match and path not in BASELINES and (match[2] or ARCHS[match[1]])
-        assert name_of_arch(cfg.model.backbone) == (arch or None) or path in TOYS, path
+        assert arch_of(cfg.model.backbone) == (arch or None) or path in TOYS, path
         assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook'), path
 
 
@@ -108,7 +104,7 @@ def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
 def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(path: Path) -> None:
     backbone = read(path).model.backbone
     family = re.search(r'pyramid-cpvt|dinov\d|lingbot|pvtv2|$', path.stem)[0] or 'deit'  # of CPVT
-    arch = name_of_arch(backbone)
+    arch = arch_of(backbone)
     names = [name for name in RELEASED if name in (f'{family}-{arch}', arch)]
     is_benchmark = re.search('coco|ade20k|boxes|pretrained', path.stem) and 'nano' not in path.stem
     if is_benchmark and names and path not in EXAMPLES:
