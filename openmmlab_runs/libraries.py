@@ -1,5 +1,6 @@
 """Imports the OpenMMLab stack, with messages that say what to install if a package is missing."""
 import importlib
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +10,12 @@ from .errors import first_line
 INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
            'its operators were compiled for another torch (docs/get_started.md)')
 MAJOR = dict(mmengine='0', mmcv='2', mmdet='3', mmseg='1', mmpretrain='1')  # versions that are known here
-# transformers is optional.
 INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes with your torch and, if you have '
                       "transformers, 'transformers<5' (docs/guides/classification.md)")
 
 
 def require(*modules: str) -> None:
-    """Imports modules of the stack, or mmpretrain, which neither stack contains. An ImportError says what to install.
-    """
+    """Imports modules of the stack, or mmpretrain, which neither contains. An ImportError says what to install."""
     for module in modules:
         try:
             imported = importlib.import_module(module)
@@ -24,14 +23,15 @@ def require(*modules: str) -> None:
             if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
                 raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
                                   f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
+            if module in MAJOR and not __debug__:  # python -O has left out the library's asserts on versions
+                exec(compile(inspect.getsource(imported), module, 'exec', optimize=0), {**vars(imported)})
             if module == 'mmpretrain':  # the package itself does not import torchvision, but its modules do
                 importlib.import_module('mmpretrain.models')
         # The libraries assert the versions of mmcv and mmengine. Ops for another version of torch raise OSError,
         # torchvision's ops RuntimeError. mmpretrain with transformers 5 raises TypeError.
         except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
-            raise ImportError(
-                f'{module} cannot be imported ({first_line(error)}): {install}.') from None
+            raise ImportError(f'{module} cannot be imported ({first_line(error)}): {install}.') from None
 
 
 @contextmanager
