@@ -2,6 +2,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,10 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
-    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
-    process needs its workers until it has saved; a SIGTERM of the main process ends it. It does not seed the worker, as
-    torch has done so. Threads that a worker begins earlier take a SIGTERM: those of torch after `torch.set_num_threads`
-    in the main process (set OMP_NUM_THREADS instead), and those of NumPy in a worker that is spawned.
+    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job: the main process
+    needs its workers until it has saved, and its own SIGTERM ends them. Torch has seeded the worker. Threads that it
+    begins earlier take a SIGTERM: those of torch after `torch.set_num_threads` in the main process (set OMP_NUM_THREADS
+    instead), and those of NumPy in a worker that is spawned.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):
@@ -40,6 +41,7 @@ def end_worker_with_parent(worker: int) -> None:
     if hasattr(signal, 'sigwaitinfo'):  # not on macOS and Windows
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # also in threads that begin later
         threading.Thread(target=_wait_for_sigterm_of, args=(os.getppid(),), daemon=True).start()
+    sys.excepthook = lambda *_: None  # of the thread that shares tensors, when Ctrl-C ends the main process meanwhile
     end_with_parent()
 
 

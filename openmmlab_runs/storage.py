@@ -26,14 +26,10 @@ T = TypeVar('T')
 # Scheme -> the package that fsspec needs for it.
 STORES = dict(s3='s3fs', s3a='s3fs', gs='gcsfs', az='adlfs', abfs='adlfs')
 ZIP = 'zip'
-# `scheme://inside::archive/more`, for which `scheme://inside/more::archive` is meant: OpenMMLab joins paths at the end.
-JOINED = re.compile(r'zip://(.*?)::(.+?\.zip)(/.*)?')
-# Seconds that a file may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
-# parts of about 1,000 names, ten in a second.
+JOINED = re.compile(r'zip://(.*?)::(.+?\.zip)(/.*)?')  # OpenMMLab joins paths at the end, behind the archive
+# Seconds for a file, for each of its megabytes, and for the list of a folder: stores give 10,000 names in a second.
 TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
-# Errors that are passed on.
-FINAL = (UserError, FileNotFoundError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-
+FINAL = (UserError, FileNotFoundError, IsADirectoryError, NotADirectoryError, NotImplementedError)  # passed on
 # What zipfile raises for a damaged archive, and for a file that is encrypted or packed in a way that it does not know.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 # A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
@@ -67,8 +63,10 @@ class FsspecBackend(BaseStorageBackend):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         except ImportError as error:
             raise ImportError(f'{path} needs a package: pip install {STORES.get(_scheme(path))}.') from error
-        except BROKEN as error:
-            if _scheme(path) != ZIP or isinstance(error, UserError):
+        except (*BROKEN, OSError) as error:
+            # bz2's faults have no number. A place outside the file has EINVAL.
+            of_system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+            if _scheme(path) != ZIP or of_system or isinstance(error, UserError):
                 raise
             raise UserError(f'{path} cannot be read ({first_line(error)}): the archive is damaged, or packed in a way '
                             'that Python does not read: pack it again with zip -0.') from error
@@ -210,7 +208,7 @@ def _open_zip(path: str) -> Any:
         files = fsspec.filesystem(ZIP, fo=path)
         with open(path, 'rb') as file:
             stated = zipfile._EndRecData(file)[zipfile._ECD_ENTRIES_TOTAL]  # type: ignore[attr-defined]
-        if stated != len(files.zip.filelist):  # zipfile does not compare
-            raise zipfile.BadZipFile(f'{len(files.zip.filelist)} of {stated} files in its index')
+        if stated != len(files.zip.NameToInfo):  # zipfile does not compare, and keeps one of each name
+            raise zipfile.BadZipFile(f'{len(files.zip.NameToInfo)} names in its index for {stated} files')
         _OPENED[path] = identity, os.getpid(), files
     return files

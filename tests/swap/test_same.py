@@ -99,7 +99,7 @@ def test_it_is_the_default_unless_told_otherwise() -> None:
 def test_a_stock_config_names_its_arch(name: str, tmp_path: Path) -> None:
     old = read_config(name)
     new = swap_backbone(old)
-    assert new.model.backbone.arch == ('pvtv2-b0' if 'v2' in name else 'pvt-tiny')
+    assert new.model.backbone.arch == dict(name='pvtv2-b0' if 'v2' in name else 'pvt-tiny', embed_norm_eps=1e-6)
     assert new.model.backbone.init_cfg.checkpoint == old.model.backbone.init_cfg.checkpoint
     write_config(old, new, name, tmp_path / 'new.py')
     text = (tmp_path / 'new.py').read_text()
