@@ -1,3 +1,5 @@
+"""What a backbone reads at its start, and what it tells of its parameters and maps, as timm's models do."""
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -11,7 +13,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from tests.conftest import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
-from tests.models.conftest import PLAIN, PYRAMID, Build
+from tests.models.conftest import Build, both
 
 OFFICIAL = GOLDEN / 'official.pth'
 
@@ -41,22 +43,16 @@ def test_a_detector_reads_the_backbone_of_another_once(tmp_path: Path, log: list
 
 
 @pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
-def test_a_checkpoint_is_read_after_everything_else(kind: object) -> None:
+def test_a_checkpoint_is_read_after_all_other_initialisation(kind: object) -> None:
     model = PyramidCPVT(NARROW, init_cfg=[dict(type=kind, checkpoint=str(OFFICIAL), allow_missing='out_norms'),
                                           dict(type='Constant', layer='LayerNorm', val=3.)], out_norm=True)
+    embed, model.part = model.stages[0].patch_embed, BaseModule()
+    model.part.init_weights = mock.Mock(side_effect=lambda: nn.init.zeros_(embed.proj.weight))
     model.init_weights()
     weights = torch.load(OFFICIAL, weights_only=True)
-    assert torch.equal(model.stages[0].patch_embed.norm.weight, weights['patch_embeds.0.norm.weight'])
+    assert all(torch.equal(parameter, weights[f'patch_embeds.0.{name}']) for name, parameter in embed.named_parameters())
     assert (model.out_norms['0'].weight == 3).all()
-    assert len(model.init_cfg) == 2
-
-
-def test_parts_are_not_initialised_after_it() -> None:
-    model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', checkpoint=str(OFFICIAL), allow_missing='part'))
-    conv, model.part = model.stages[0].patch_embed.proj, BaseModule()
-    model.part.init_weights = mock.Mock(side_effect=lambda: nn.init.zeros_(conv.weight))
-    model.init_weights()
-    assert model.part.init_weights.called and conv.weight.any()
+    assert model.part.init_weights.called and len(model.init_cfg) == 2
 
 
 @pytest.mark.parametrize('init_cfg, words', [
@@ -86,6 +82,8 @@ FIRST = ['blocks.0.norm1.weight', 'position_encoding.0.convs.0.0.weight', 'posit
          'position_encoding.4.blocks.0.threshold']
 SECOND = ['blocks.1.attn.proj.bias', 'position_encoding.0.convs.1.0.weight', 'position_encoding.4.blocks.1.threshold']
 LAST = ['position_encoding.3.rows', 'position_encoding.3.columns']
+PYRAMID = partial(PyramidCPVT, NARROW, out_norm=True)
+PLAIN = partial(CPVT, dict(NARROW_PLAIN, dist_token=True, num_register_tokens=1, layer_scale=1.))
 
 
 # NARROW has 2, 2, 3 and 2 blocks, so layers 1, 3, 5 and 8 begin stages; NARROW_PLAIN has 4.
@@ -96,11 +94,9 @@ LAST = ['position_encoding.3.rows', 'position_encoding.3.columns']
     (PYRAMID, 'stages.3.', {8: [*ENTRY, *FIRST], 9: [*SECOND, *LAST]}),
     (PYRAMID, 'out_norms.', {10: ['0.weight', '3.bias']}),
     (PLAIN, '', {0: [*ENTRY, 'cls_token', 'dist_token', 'register_tokens'], 1: [*FIRST, 'blocks.0.ls2.gamma'],
-                 2: SECOND, 4: ['blocks.3.mlp.fc1.bias', *LAST],
-                 5: ['norm.weight', 'norm.bias']})])
+                 2: SECOND, 4: ['blocks.3.mlp.fc1.bias', *LAST], 5: ['norm.weight', 'norm.bias']})])
 def test_each_parameter_belongs_to_a_layer(build: Build, part: str, layers: dict[int, list[str]]) -> None:
-    model = build(position_encoding=ALL_KINDS, **(dict(out_norm=True) if build is PYRAMID else
-                                                  dict(dist_token=True, num_register_tokens=1, layer_scale=1.)))
+    model = build(position_encoding=ALL_KINDS)
     num_layers = model.num_blocks + 2
     for layer, names in layers.items():
         for name in (f'{part}{name}' for name in names):
@@ -109,3 +105,45 @@ def test_each_parameter_belongs_to_a_layer(build: Build, part: str, layers: dict
             assert model.get_layer_depth(f'model.backbone.{name}', 'model.backbone.') == (layer, num_layers)
             assert model.get_layer_depth(f'decode_head.{name}', 'backbone.') == (num_layers - 1, num_layers)
     assert {model.get_layer_depth(name)[0] for name, _ in model.named_parameters()} == set(range(num_layers))
+
+
+@both
+def test_tokens_and_position_encodings_get_no_weight_decay(build: Build) -> None:
+    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
+    names = model.no_weight_decay()
+    assert names == {name for name, _ in model.named_parameters() if 'position_encoding' in name or name == 'cls_token'}
+    assert any(name.endswith('table') for name in names) and any('convs' in name for name in names)
+
+
+@pytest.mark.parametrize(('build', 'out_indices', 'modules'), [
+    (PYRAMID, (-3, -1), ['stages.1', 'stages.3']), (PLAIN, (1, -1), ['blocks.1', 'blocks.3'])])
+def test_feature_info_tells_what_is_returned(build: Build, out_indices: tuple[int, ...], modules: list[str]) -> None:
+    model = build(out_indices=out_indices).eval()
+    outputs, info = model(torch.randn(1, 3, 64, 64)), model.feature_info
+    assert info.channels() == list(model.out_channels) == [output.shape[1] for output in outputs]
+    assert info.reduction() == list(model.strides) == [64 // output.shape[2] for output in outputs]
+    assert info.module_name() == modules and info.out_indices == (0, 1) and model.out_indices == (1, 3)
+    assert (info.channels(-1), info.module_name(1)) == (model.out_channels[-1], modules[1])
+    assert info.get_dicts() == info.info == list(info)
+    assert info.get_dicts(['module'], [1]) == [dict(module=modules[1])]
+    assert all(item.keys() == {'num_chs', 'reduction', 'module', 'index'} for item in info)
+
+
+@both
+def test_intermediates_are_the_maps_of_all_stages_or_blocks_or_of_chosen_ones(build: Build) -> None:
+    model, image = build(out_indices=(0, 1, 2, 3)).eval(), torch.randn(2, 3, 70, 50)
+    outputs, (final, maps) = model(image), model.forward_intermediates(image)
+    assert len(maps) == 4 and all(map(torch.equal, maps[:-1], outputs))
+    # The last block of a plain backbone has a norm; the cells follow its class token.
+    normed = model.forward_intermediates(image, norm=True)[1][-1]
+    assert torch.equal(normed, outputs[-1]) and torch.equal(final[:, -normed[0, 0].numel():], normed.flatten(2).mT)
+    assert torch.equal(maps[-1], normed) == isinstance(model, PyramidCPVT)
+    chosen = model.forward_intermediates(image, [0, -1], intermediates_only=True)
+    assert torch.equal(chosen[0], maps[0]) and torch.equal(chosen[1], maps[-1])
+    last = model.forward_intermediates(image, 2, output_fmt='NLC', intermediates_only=True)
+    assert all(torch.equal(tokens, found.flatten(2).mT) for tokens, found in zip(last, maps[-2:], strict=True))
+    run: list[nn.Module] = []
+    for part in model.get_submodule(model.parts):
+        part.register_forward_hook(lambda module, args, output: run.append(module))
+    model.forward_intermediates(image, [1], stop_early=True, intermediates_only=True)
+    assert len(run) == 2

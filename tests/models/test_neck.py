@@ -5,7 +5,6 @@ from torch import Tensor
 
 from cpvt_mm import CPVT, SimpleFeaturePyramid
 from cpvt_mm.tokens.grid import Size
-from tests.models.conftest import assert_named
 
 
 def randomised(**kwargs: object) -> SimpleFeaturePyramid:
@@ -71,19 +70,3 @@ def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
     assert [tuple(output.shape[2:]) for output in outputs] == [(16, 24), (8, 12), (4, 6), (2, 3), (1, 2)]
     sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-@pytest.mark.parametrize('kwargs, words', [
-    (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
-    (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
-    (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
-    (dict(strides=(4, 4)), ('strides', '(4, 4)', 'increasing')), (dict(out_channels=None), ('out_channels', 'None')),
-    (dict(num_outs=3), ('num_outs', '3', 'at least 4'))])
-def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
-    assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
-
-
-@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16)])
-def test_what_is_no_map_of_the_backbone_is_a_sentence(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r'the last map has shape \(.*\), but must have \(B, 16, h, w\): '):
-        SimpleFeaturePyramid(in_channels=16)([torch.randn(shape)])

@@ -4,32 +4,30 @@ from functools import partial
 import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.conftest import BACKBONES
+from tests.models.conftest import Build
 
-pytestmark = pytest.mark.usefixtures('float64')
-@pytest.fixture(params=[*BACKBONES.values(), *(partial(BACKBONES[name], position_encoding=dict(type='PEG', target='qk'))
-                                               for name in ('conv', 'plain'))])
-def model(request: pytest.FixtureRequest) -> nn.Module:
-    return request.param().eval()
+KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], position_encoding=dict(type='PEG', target='qk'))
+                         for name in ('conv', 'plain')}}
+pytestmark = [pytest.mark.usefixtures('float64'), pytest.mark.parametrize('build', KINDS.values(), ids=KINDS)]
 
 
 @pytest.mark.slow
-def test_what_every_layer_returns_counts(model: nn.Module) -> None:
-    image = torch.randn(1, 3, 64, 96)
-    layers = {name: module for name, module in model.named_modules() if not list(module.children())
-              and list(module.parameters(recurse=False))}
-    with torch.no_grad():
-        expected = model(image)[-1]
-        for name, module in layers.items():
+@torch.no_grad()
+def test_what_every_layer_returns_counts(build: Build) -> None:
+    model, image = build().eval(), torch.randn(1, 3, 64, 96)
+    expected = model(image)[-1]
+    for name, module in model.named_modules():
+        if list(module.parameters(recurse=False)) and not list(module.children()):
             with module.register_forward_hook(lambda module, args, out: out + torch.randn_like(out)):
                 assert not torch.equal(model(image)[-1], expected), name
 
 
-def test_lora_of_peft_trains_adapters_only(model: nn.Module) -> None:
-    image = torch.randn(1, 3, 64, 96)
+def test_lora_of_peft_trains_adapters_only(build: Build) -> None:
+    model, image = build().eval(), torch.randn(1, 3, 64, 96)
     expected = model(image)[-1]
     inject_adapter_in_model(LoraConfig(target_modules=['q', 'kv', 'proj'], r=2), model)
     outputs = model(image)[-1]
@@ -42,28 +40,18 @@ def test_lora_of_peft_trains_adapters_only(model: nn.Module) -> None:
     assert all(p.grad.any() for name, p in model.named_parameters() if 'lora_B' in name)
 
 
-QK = dict(position_encoding=dict(type='PEG', target='qk'))
-
-
-KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], **QK) for name in ('conv', 'plain')}}
-
-
 @pytest.mark.parametrize('with_cp', [False, True])
-@pytest.mark.parametrize('name', KINDS)
-def test_gradients_can_be_differentiated_again(name: str, with_cp: bool) -> None:
+def test_gradients_can_be_differentiated_again(build: Build, with_cp: bool) -> None:
     """The gradient of a penalty on the gradient, against differences of the penalty in float64."""
-    model = KINDS[name](with_cp=with_cp)
-    image, direction = torch.randn(2, 1, 3, 33, 40)
+    model, (image, direction) = build(with_cp=with_cp), torch.randn(2, 1, 3, 33, 40)
 
-    def penalty(x: Tensor, create_graph: bool) -> Tensor:
+    def penalty(x: Tensor, create_graph: bool = False) -> Tensor:
         gradient, = torch.autograd.grad(model(x)[-1].sin().sum(), x, create_graph=create_graph)
         return gradient.square().sum()
 
     # torch's fused attention kernels have no second derivative, its math kernel has.
     with sdpa_kernel(SDPBackend.MATH):
-        x = image.clone().requires_grad_()
+        x, step = image.clone().requires_grad_(), 1e-5
         slope, = torch.autograd.grad(penalty(x, create_graph=True), x)
-        step = 1e-5
-        ahead, behind = (penalty((image + sign * step * direction).requires_grad_(), create_graph=False)
-                         for sign in (1, -1))
+        ahead, behind = (penalty((image + sign * step * direction).requires_grad_()) for sign in (1, -1))
     torch.testing.assert_close((slope * direction).sum(), (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-9)

@@ -1,4 +1,5 @@
 """Compiled or traced, backbones compute the same at any size; a forward pass waits for nothing, and keeps its share."""
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -48,29 +49,20 @@ def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
     assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
 
 
-@torch.no_grad()
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
-@pytest.mark.parametrize('build', [
-    partial(PyramidCPVT, NARROW, out_indices=(0,)),  # all stages take minutes
-    partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3))], ids=['pyramid', 'plain'])
-def test_it_is_one_graph_at_any_size(build: Build, name: str) -> None:
-    torch.compiler.reset()
-    model = build(position_encoding=ENCODINGS[name]).eval()
-    assert_same(torch.compile(model, backend='eager', dynamic=True, fullgraph=True), model)
-
-
 # Training does not compile: Inductor of torch 2.13 compares strides of unknown sizes on a CPU.
 @torch.no_grad()
 @pytest.mark.slow
+@pytest.mark.parametrize(('backend', 'name'), [*itertools.product(['eager'], ONE_FOR_EACH_POINT),
+                                               ('inductor', 'peg-learnable')])
 @pytest.mark.parametrize('build', [
-    partial(CPVT, dict(embed_dims=24, depth=1, num_heads=3), position_encoding=ENCODINGS['peg-learnable']),
-    partial(PyramidCPVT, dict(NARROW, depths=(1, 1, 1, 1)), out_indices=(0,))], ids=['plain', 'pyramid'])
-def test_compiled_code_predicts_the_same(build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    partial(PyramidCPVT, NARROW, out_indices=(0,)),  # all stages take minutes
+    partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3))], ids=['pyramid', 'plain'])
+def test_it_is_one_graph_at_any_size(build: Build, backend: str, name: str, monkeypatch: pytest.MonkeyPatch,
+                                     tmp_path: Path) -> None:
     monkeypatch.setenv('TORCHINDUCTOR_CACHE_DIR', str(tmp_path))
     torch.compiler.reset()
-    model = build().eval()
-    assert_same(torch.compile(model, dynamic=True, fullgraph=True), model)
+    model = build(position_encoding=ENCODINGS[name]).eval()
+    assert_same(torch.compile(model, backend=backend, dynamic=True, fullgraph=True), model)
 
 
 # Stands in for a GPU: torch works out shapes there, and has no values to read. `tests/gpu` asks a real one.
