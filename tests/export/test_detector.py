@@ -34,6 +34,8 @@ RETINA = dict(
     bbox_head=dict(type='RetinaHead', num_classes=4, in_channels=8, feat_channels=8, stacked_convs=1,
                    anchor_generator=anchors(4)),
     test_cfg=dict(nms_pre=100, min_bbox_size=0, score_thr=0.05, nms=NMS, max_per_img=40))
+
+
 def config(model: dict[str, Any], **options: Any) -> Config:
     """Makes a config of a model, with `options` such as `{'test_cfg.nms_pre': 5}`."""
     cfg = Config(dict(default_scope='mmdet', model=model))
@@ -128,10 +130,9 @@ def test_a_file_is_right_at_all_sizes(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
-    told = refusal(detector, **{'test_cfg.nms.type': 'soft_nms'})
-    assert "nms={'type': 'soft_nms', 'iou_threshold': 0.5} in its test_cfg" in told
-    told = refusal(load_part, config(RETINA), 'detector')
-    assert 'random weights finds no boxes to compare: pass a --checkpoint' in told
+    assert "nms={'type': 'soft_nms', 'iou_threshold': 0.5} in its" in refusal(
+        detector, **{'test_cfg.nms.type': 'soft_nms'})
+    assert 'random weights finds no boxes to compare: pass a --ch' in refusal(load_part, config(RETINA), 'detector')
     told = refusal(ExitStack().enter_context, exported(detector(), tmp_path / 'a.pt2', {}))
     assert 'a detector cannot be exported to .pt2, ' in told and told.endswith('the suffix .onnx.')
     assert not any(tmp_path.iterdir())
@@ -144,15 +145,14 @@ def on_meta(path: str | Path) -> nn.Module:
         return build(cfg, cfg.model)
 
 
-@pytest.mark.parametrize('base, name', [
-    ('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py', 'FCOSHead'), ('detr/detr_r50_8xb2-150e_coco.py', 'DETRHead'),
-    ('mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'MaskRCNN')])
-def test_another_head_is_named(base: str, name: str) -> None:
-    assert refusal(to_detector, on_meta(f'mmdet::{base}')) == (
-        f'a {name} cannot be exported, only a RetinaNet (in a clone, python -m projects.onnx_two_stage exports Faster '
-        'and Mask R-CNN): export the backbone alone, with --part backbone.')
-
-
-def test_a_config_of_the_project_can_be_exported() -> None:
-    model = on_meta(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
-    assert isinstance(to_detector(model), Detector)
+@pytest.mark.parametrize('path, name', [
+    (ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py', None),
+    ('mmdet::fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py', 'FCOSHead'),
+    ('mmdet::detr/detr_r50_8xb2-150e_coco.py', 'DETRHead'), ('mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'MaskR')])
+def test_another_head_is_named(path: str | Path, name: str | None) -> None:
+    model = on_meta(path)
+    if name is None:
+        assert isinstance(to_detector(model), Detector)
+    else:
+        told = refusal(to_detector, model)
+        assert told.startswith(f'a {name}') and 'cannot be exported, only a RetinaNet' in told

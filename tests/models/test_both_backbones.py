@@ -24,6 +24,18 @@ KINDS = {**BACKBONES, 'nano': partial(PyramidCPVT, 'nano')}
 SIDES = st.integers(1, 400)
 
 
+# With a head of 1000 classes: timm's twins_pcpvt, and DeiT with its table.
+@pytest.mark.parametrize(('build', 'arch', 'millions'), [
+    (PyramidCPVT, 'small', 24.11), (PyramidCPVT, 'base', 43.83), (PyramidCPVT, 'large', 60.99),
+    *((partial(CPVT, position_encoding=dict(type='LearnablePE')), arch, millions)
+      for arch, millions in (('tiny', 5.72), ('small', 22.05), ('base', 86.57)))])
+def test_named_archs_have_the_sizes_of_their_papers(build: Build, arch: str, millions: float) -> None:
+    with torch.device('meta'):  # shapes without values
+        model = build(arch)
+    head = 1000 * model.out_channels[-1] + 1000
+    assert (sum(p.numel() for p in model.parameters()) + head) / 1e6 == pytest.approx(millions, abs=0.006)
+
+
 @pytest.mark.parametrize(('kind', 'name', 'padding'), [
     *itertools.product(('conv', 'plain'), ENCODINGS, [None]),
     *itertools.product(('conv', 'plain'), ONE_FOR_EACH_POINT, ['exact']),

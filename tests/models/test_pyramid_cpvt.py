@@ -1,20 +1,9 @@
 import pytest
 import torch
 
-from cpvt_mm import PYRAMID_ARCHS, PyramidCPVT
-from tests.all_encodings import BIASES, ENCODINGS
+from cpvt_mm import PyramidCPVT
+from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.conftest import NARROW, Operators
-
-
-@pytest.mark.parametrize('arch', PYRAMID_ARCHS)
-def test_named_archs(arch: str) -> None:
-    with torch.device('meta'):  # shapes without values
-        model = PyramidCPVT(arch).eval()
-        outputs = model(torch.randn(1, 3, 33, 65))
-    if arch == 'small':
-        assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == 23.59
-    assert model.strides == (4, 8, 16, 32)
-    assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(PYRAMID_ARCHS[arch].embed_dims)
 
 
 @pytest.mark.parametrize('kwargs', [{}, dict(norm_eps=1e-4)])
@@ -25,14 +14,16 @@ def test_norm_eps_is_of_the_blocks_and_of_the_norms_after_stages(kwargs: dict[st
             assert module.eps == (kwargs.get('norm_eps', 1e-6) if is_meant else 1e-5), name
 
 
-@pytest.mark.parametrize('name', [name for name in ENCODINGS if name not in BIASES])
-def test_queries_by_keys_are_never_held(name: str) -> None:
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_attention_is_fused_and_queries_by_keys_are_never_held_unless_a_bias_is(name: str) -> None:
     model = PyramidCPVT(NARROW, out_indices=(0,), position_encoding=ENCODINGS[name]).train()
     with Operators() as seen:
         model(torch.randn(1, 3, 512, 512))[0].mean().backward()
+    assert ('aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names) == (name not in LEARNT_BIASES)
     queries, keys = (512 // 4)**2, (512 // 32)**2
     largest = max(seen.bytes.values()) // 4  # numbers of float32
-    assert largest <= queries * 16 * 8 < queries * keys  # the widest is the hidden layer of the MLP
+    # Without biases, the widest is the hidden layer of the MLP.
+    assert (largest <= queries * 16 * 8 < queries * keys) == (name not in BIASES)
 
 
 def test_padding_does_not_blow_up_the_first_gradients() -> None:
