@@ -45,7 +45,7 @@ class TimmModel(nn.Module):
         return {f'backbone.{name}' for name in self.backbone.no_weight_decay()}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """Returns a function from the name of a parameter to its layer, see `models.interfaces.layer_of`.
+        """Returns a function from the name of a parameter to its layer, see the backbone's `get_layer_depth`.
 
         Layers are blocks; with `coarse`, those of a stage of a pyramid are one layer. Defaults to False.
         """

@@ -78,7 +78,8 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         """
         self.check(x, valid_sizes)
         if self.padding or self.spans_frames:
-            return several_sizes.forward(self, x, valid_sizes, num_frames)
+            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames)
+            return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
         return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3]))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
@@ -111,16 +112,13 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
     def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""
         kept = self.tokens_after(self.out_indices, x, grid)
-        return tuple(self.to_output(self.normed(tokens, part), of)
+        return tuple(self.to_output(tokens, of, part)
                      for part, (tokens, of) in zip(self.out_indices, kept, strict=True))
 
     @abstractmethod
-    def normed(self, x: Tensor, part: int) -> Tensor:
-        """Returns the tokens of a stage or block after the norm of its output, if it has one."""
-
-    @abstractmethod
-    def to_output(self, x: Tensor, grid: Layout) -> Output:
-        """Returns the output of the tokens of a stage or block; that of packed ones is zero outside an image."""
+    def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
+        """Returns the output of the tokens of a stage or block, normed; that of packed ones is zero outside an image.
+        """
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""

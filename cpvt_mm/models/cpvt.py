@@ -108,10 +108,6 @@ class CPVT(Backbone):
         self.norm = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps) if depth == spec.depth else nn.Identity()
         self.finish()
 
-    @property
-    def stem(self) -> PatchEmbed:
-        return self.patch_embed
-
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         encodings = self.position_encoding
         x, layout = self.patch_embed(x, grid)
@@ -134,11 +130,8 @@ class CPVT(Backbone):
     def norm_of(self, part: int) -> nn.Module:
         return self.norm
 
-    def normed(self, x: Tensor, part: int) -> Tensor:
-        return self.norm(x) if part == self.num_blocks - 1 else x
-
-    def to_output(self, x: Tensor, grid: Layout) -> Output:
-        """Returns the output of tokens `(B, E + h * w, C)` or packed ones, which depends on `out_type`.
+    def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
+        """Returns the output of the tokens of block `part`, `(B, E + h * w, C)` or packed; it depends on `out_type`.
 
         With h = ceil(H / patch_size), w = ceil(W / patch_size) and E extra tokens (class token, distillation token,
         registers, in this order):
@@ -147,7 +140,7 @@ class CPVT(Backbone):
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
         """
-        x, whole = grid.unpack(x)
+        x, whole = grid.unpack(self.norm(x) if part == self.num_blocks - 1 else x)
         patches = x[:, whole.extra:]
         if self.out_type == 'raw':
             return x

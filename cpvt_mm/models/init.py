@@ -1,7 +1,5 @@
 """Initialises a backbone: random weights as the original code has them, and what `init_cfg` asks for."""
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,35 +47,10 @@ def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[s
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(cfg, dict) and 'type' in cfg for cfg in cfgs):
         raise TypeError(f'init_cfg is {init_cfg!r}, but must be None, a dict with a type, such as '
                         "dict(type='Pretrained', checkpoint=...), or a list of such dicts.")
-    pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
+    # mmengine's class, or its registered name, also with a scope.
+    pretrained = [cfg for cfg in cfgs if cfg['type'] is PretrainedInit
+                  or str(cfg['type']).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')]
     return pretrained, [cfg for cfg in cfgs if cfg not in pretrained]
-
-
-def _is_pretrained(name: str | type) -> bool:
-    """Returns whether `name` is mmengine's `PretrainedInit`: the class, or its registered name, also with a scope."""
-    return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
-
-
-def warn_if_missing(checkpoint: object) -> None:
-    """Warns if `checkpoint` is a path without a file; no error, as a checkpoint of the whole model may follow."""
-    if isinstance(checkpoint, str | Path) and '://' not in str(checkpoint) and not Path(checkpoint).is_file():
-        print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so init_weights() will fail: correct the path, '
-                  'unless you load all weights from another file.', 'current', logging.WARNING)
-
-
-@contextmanager
-def logs_from(least: int) -> Iterator[None]:
-    """Sets mmengine's logger to `least`, a level of logging, or leaves it above, in the `with` block.
-
-    logging.disable would silence it for good, since this logger remembers which levels are enabled.
-    """
-    logger = MMLogger.get_current_instance()
-    level = logger.level
-    logger.setLevel(max(level, least))
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class PretrainedInitMixin(BaseModule):
@@ -88,25 +61,28 @@ class PretrainedInitMixin(BaseModule):
     def __init__(self, init_cfg: InitCfg = None) -> None:
         super().__init__(init_cfg)
         for cfg in split_init_cfg(init_cfg)[0]:
-            warn_if_missing(cfg.get('checkpoint'))
+            path = cfg.get('checkpoint')
+            if isinstance(path, str | Path) and '://' not in str(path) and not Path(path).is_file():
+                # No error, as a checkpoint of the whole model may follow.
+                print_log(f'checkpoint {path} of init_cfg does not exist, so init_weights() will fail: correct the '
+                          'path, unless you load all weights from another file.', 'current', logging.WARNING)
 
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
         Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
         """
-        if self.is_init:
-            with logs_from(logging.WARNING):  # INFO is four lines for each parameter
-                super().init_weights()  # warns
-            return
-        init_cfg = self.init_cfg
+        logger, init_cfg, is_new = MMLogger.get_current_instance(), self.init_cfg, not self.is_init
+        level = logger.level
         pretrained, self.init_cfg = split_init_cfg(init_cfg)
+        # INFO is four lines for each parameter. logging.disable would silence mmengine's logger for good.
+        logger.setLevel(max(level, logging.WARNING))
         try:
-            with logs_from(logging.WARNING):  # INFO is four lines for each parameter
-                super().init_weights()
+            super().init_weights()  # warns if it is not new
         finally:
+            logger.setLevel(level)
             self.init_cfg = init_cfg
-        for cfg in pretrained:
+        for cfg in pretrained if is_new else ():
             check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
             if 'checkpoint' not in cfg:
                 raise UserError(f'init_cfg is {cfg}, but must name a checkpoint: a path or a URL.')

@@ -10,9 +10,9 @@ from cpvt_mm.tokens.grid import Grid, to_output, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_choice
 
-from .layers import PatchEmbed
-
 Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
+# Where the name of a parameter, also of a position encoding, tells its block.
+OF_BLOCK = re.compile(r'(?:position_encoding\.(?:.*?\.)?(?:convs|blocks|frequencies)|blocks)\.(-?\d+)')
 
 
 class FeatureInfo(list[dict[str, Any]]):
@@ -122,11 +122,6 @@ class TimmFeatures(nn.Module):
     def check(self, x: Tensor) -> None:
         """Raises a ValueError or TypeError unless images fit."""
 
-    @property
-    @abstractmethod
-    def stem(self) -> PatchEmbed:
-        """The patch embedding of images."""
-
     @abstractmethod
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         """Returns the tokens after some stages or blocks, and their grids, from pixels `(B, H * W, in_channels)`."""
@@ -140,48 +135,33 @@ class TimmFeatures(nn.Module):
         """Number of built blocks, over all stages."""
         return sum(self.depths)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers.
-
-        This is `num_blocks + 2`. `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain
-        calls it, too.
-        """
-        number = self.num_blocks + 2
-        inside = param_name.startswith(prefix)
-        return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
-
     def no_weight_decay(self) -> set[str]:
         """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
         return {name for name, _ in self.named_parameters()
                 if name.endswith(('cls_token', 'dist_token', 'register_tokens'))
                 or 'position_encoding' in name.split('.')}
 
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Returns the layer of a parameter for layer-wise learning-rate decay, and the number of layers.
 
-# Where the name of a parameter of a position encoding tells its block.
-OF_BLOCK = re.compile(r'(?:convs|blocks|frequencies)\.(-?\d+)')
+        `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain calls it, too. Layers are
 
-
-def layer_of(name: str, depths: Sequence[int]) -> int:
-    """Returns the layer of a parameter by its `name` in the backbone, for layer-wise learning-rate decay.
-
-    - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a `PEG` at
-      -1).
-    - i + 1: block i, counted over all stages (`depths`), and a `PEG` after it. A later stage's patch embedding, and
-      tokens and encodings before its first block, belong to that block; what its blocks share (`RelativePE`), and the
-      norm at its end, to its last.
-    - The last layer: norms of outputs.
-    """
-    in_stage = re.match(r'stages\.(\d+)\.', name)
-    stage = int(in_stage[1]) if in_stage else 0
-    rest = name[in_stage.end():] if in_stage else name
-    if name.startswith(('norm.', 'out_norms.')):
-        return sum(depths) + 1
-    block = -1
-    if rest.startswith('blocks.'):
-        block = int(rest.split('.')[1])
-    elif rest.startswith('norm.'):
-        block = depths[stage] - 1
-    elif rest.startswith('position_encoding.') and not rest.endswith('.table'):
-        found = OF_BLOCK.search(rest)
-        block = int(found[1]) if found else depths[stage] - 1
-    return sum(depths[:stage]) + max(block, 0 if stage else -1) + 1
+        - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a
+          `PEG` at -1).
+        - i + 1: block i, counted over all stages, and a `PEG` after it. A later stage's patch embedding, and tokens and
+          encodings before its first block, belong to that block; what its blocks share (`RelativePE`), and the norm at
+          its end, to its last.
+        - `num_blocks + 1`, the last: norms of outputs, and what is outside of the backbone.
+        """
+        name, last = param_name.removeprefix(prefix), self.num_blocks + 1
+        if not param_name.startswith(prefix) or name.startswith(('norm.', 'out_norms.')):
+            return last, last + 1
+        in_stage = re.match(r'stages\.(\d+)\.', name)
+        stage = int(in_stage[1]) if in_stage else 0
+        name = name[in_stage.end():] if in_stage else name
+        block = -1
+        if name.startswith('norm.') or (name.startswith('position_encoding.') and not name.endswith('.table')):
+            block = self.depths[stage] - 1
+        if found := OF_BLOCK.match(name):
+            block = int(found[1])
+        return sum(self.depths[:stage]) + max(block, 0 if stage else -1) + 1, last + 1

@@ -60,7 +60,7 @@ class BlockSpec:
     attn_drop_rate: float = 0.  # dropout of attention weights
     with_cp: WithCp = False
     make_mlp: 'Callable[[BlockSpec], nn.Module] | None' = None  # None: `MLP`
-    make_reduction: 'Callable[[BlockSpec], nn.Module] | None' = None  # None: `reduction_by_patches`
+    make_reduction: 'Callable[[BlockSpec], nn.Module] | None' = None  # None: patches of `sr_ratio`
     make_scale: Callable[[], nn.Module] | None = None  # layer scale; None: there is none
 
 
@@ -153,7 +153,8 @@ class Attention(nn.Module):
         self.attn_drop_rate = spec.attn_drop_rate
         self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
         self.kv = nn.Linear(spec.embed_dims, 2 * spec.embed_dims)
-        self.sr = (spec.make_reduction or reduction_by_patches)(spec)
+        self.sr = spec.make_reduction(spec) if spec.make_reduction else None if spec.sr_ratio == 1 else PatchEmbed(
+            spec.embed_dims, spec.embed_dims, spec.sr_ratio, spec.embed_norm_eps, cell=spec.sr_ratio)
         self.proj = nn.Linear(spec.embed_dims, spec.embed_dims)
 
     def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
@@ -177,12 +178,6 @@ class Attention(nn.Module):
         kv = self.kv(x)
         kv = kv.view(kv.shape[0], kv.shape[1], 2, self.num_heads, self.head_dims).permute(2, 0, 3, 1, 4)
         return kv[0], kv[1], grid
-
-
-def reduction_by_patches(spec: BlockSpec) -> PatchEmbed | None:
-    """Builds what makes keys of the tokens of a coarser grid (PVT, section 3.3); None if `sr_ratio` is 1."""
-    side = spec.sr_ratio
-    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, spec.embed_norm_eps, cell=side) if side > 1 else None
 
 
 class MLP(nn.Module):

@@ -72,8 +72,8 @@ class SimpleFeaturePyramid(BaseModule):
                  strides: Sequence[int] = (4, 8, 16, 32), num_outs: int | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
-        for name, value in dict(in_channels=in_channels, in_stride=in_stride, out_channels=out_channels).items():
-            check_positive(name, value)
+        check_positive('in_channels', in_channels)
+        check_positive('out_channels', out_channels)
         powers = [2**i for i in range(12)]
         check_choice('in_stride', in_stride, powers)
         if not is_sequence_of_ints(strides) or not strides or list(strides) != [s for s in powers if s in strides]:

@@ -15,7 +15,7 @@ from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
 from .backbone import Backbone
 from .init import InitCfg
-from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
+from .layers import BlockSpec, PyramidStage, WithCp
 from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
 
 PATCH_SIZES = (4, 2, 2, 2)
@@ -115,10 +115,6 @@ class PyramidCPVT(Backbone):
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) for i in indices if out_norm})
         self.finish()
 
-    @property
-    def stem(self) -> PatchEmbed:
-        return cast(PyramidStage, self.stages[0]).patch_embed
-
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         kept = []
         for i, stage in zip(range(max(parts) + 1), self.stages, strict=False):
@@ -130,14 +126,11 @@ class PyramidCPVT(Backbone):
     def norm_of(self, part: int) -> nn.Module:
         return self.out_norms[str(part)] if str(part) in self.out_norms else nn.Identity()
 
-    def normed(self, x: Tensor, part: int) -> Tensor:
-        return self.out_norms[str(part)](x) if self.out_norm else x
-
-    def to_output(self, x: Tensor, grid: Layout) -> Tensor:
-        """Returns the map of tokens, `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous."""
-        return to_output(*grid.unpack(x))
+    def to_output(self, x: Tensor, grid: Layout, part: int) -> Tensor:
+        """Returns the map of the tokens of stage `part`, `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous."""
+        return to_output(*grid.unpack(self.out_norms[str(part)](x) if self.out_norm else x))
 
     def frozen_parts(self) -> list[nn.Module | nn.Parameter]:
-        stages = range(self.frozen_stages)
-        return [*([self.stem] if self.frozen_stages == 0 else ()), *(self.stages[i] for i in stages),
-                *(self.norm_of(i) for i in stages)]
+        if self.frozen_stages == 0:
+            return [self.get_submodule('stages.0.patch_embed')]
+        return [part for i in range(self.frozen_stages) for part in (self.stages[i], self.norm_of(i))]

@@ -2,10 +2,9 @@
 
 Images of one padded size run as a batch, others as one packed sequence (`tokens.packing`).
 """
-import functools
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 # padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
 TELLS_EXPORT = torch.__version__ >= '2.13'
-Function = TypeVar('Function', bound=Callable[..., Any])
 
 
 class Cut(NamedTuple):
@@ -42,13 +40,6 @@ class Cut(NamedTuple):
 
     def coarser(self, side: int, cell: int = 1) -> Packing:
         return self.packing
-
-
-def forward(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
-            ) -> tuple[Output, ...]:
-    """Computes what `Backbone.forward` describes."""
-    pixels, layout, padded = arrange(backbone, x, valid_sizes, num_frames)
-    return backbone.fit_outputs(backbone.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
 
 
 def forward_packed(backbone: 'Backbone', images: Sequence[Tensor], num_frames: int | None) -> list[tuple[Output, ...]]:
@@ -69,19 +60,13 @@ def is_exported() -> bool:
     return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
 
 
-def eagerly(function: Function) -> Function:
-    """Decorates what torch.compile leaves to Python, where a graph ends; exported code records it."""
-    outside: Any = torch.compiler.disable(function)
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        return function(*args) if is_exported() else outside(*args)
-
-    return call  # type: ignore[return-value]  # the arguments are those of the function
-
-
-@eagerly
 def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
+            ) -> tuple[Tensor, Cells, Size]:
+    """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
+    return (_arrange if is_exported() else _arrange_eagerly)(backbone, x, valid_sizes, num_frames)
+
+
+def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
             ) -> tuple[Tensor, Cells, Size]:
     """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
 
@@ -95,17 +80,21 @@ def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None,
         if len(groups) > 1:
             packing = pack({(grid_size(size, backbone.patch_size), length): images
                             for (size, length), images in groups.items()}, x.device)
-            prepare(backbone, packing)
-            cut = image_canvas if backbone.stem.overlaps else image_patches
+            stem, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
+            prepare(later, packing)
+            cut = image_canvas if stem.overlaps else image_patches
             return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
         padded, frames = next(iter(groups))
     return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
 
 
-def prepare(backbone: 'Backbone', packing: Packing) -> None:
+_arrange_eagerly = torch.compiler.disable(_arrange)
+
+
+def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:
     """Makes indices that a pass will need; compiled code would depend on the sizes if it made them."""
-    for embed in (module for module in backbone.modules() if isinstance(module, PatchEmbed)):
-        if embed is not backbone.stem:
+    for embed in (None, *embeds):
+        if embed:
             side = embed.patch_size
             packing.to_canvas(side, side) if embed.overlaps else packing.to_patches(side)
             coarser = packing.coarser(side, embed.cell)
