@@ -4,6 +4,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cpvt_mm.batch_invariance import make_batch_invariant
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.grid import pad_or_crop
@@ -17,9 +18,8 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 from mmseg.structures import SegDataSample  # noqa: E402
 
 
-def _take_several_sizes(model: nn.Module, divisor: int) -> bool:
+def _take_several_sizes(model: nn.Module, divisor: Any) -> bool:
     """Makes a model batch-invariant if its batches have multiples of `divisor` pixels; returns whether it can be."""
-    from cpvt_mm.batch_invariance import make_batch_invariant
     try:
         if divisor % 32 == 0:
             make_batch_invariant(model)
@@ -35,8 +35,7 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
 
     def take_several_sizes(self, model: nn.Module) -> bool:
         """Prepares a model to predict; returns whether test batches may have images of several sizes."""
-        divisor: Any = self.pad_size_divisor
-        return _take_several_sizes(model, divisor)
+        return _take_several_sizes(model, self.pad_size_divisor)
 
 
 @MODELS.register_module()
@@ -47,10 +46,11 @@ class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
     height and width. Windows of sliding inference fill the batch.
     """
 
+    test_cfg: dict[str, Any] | None
+
     def take_several_sizes(self, model: nn.Module) -> bool:
         """Prepares a model to predict; returns whether test batches may have images of several sizes."""
-        settings: Any = self.test_cfg
-        return _take_several_sizes(model, (settings or {}).get('size_divisor', 1))
+        return _take_several_sizes(model, (self.test_cfg or {}).get('size_divisor', 1))
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
         """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if they are not given."""

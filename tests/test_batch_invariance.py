@@ -2,6 +2,7 @@
 import copy
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import mmengine
@@ -14,37 +15,28 @@ from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import make_batch_invariant
-from openmmlab_runs.engine import load_config
-from tests.conftest import ROOT, build_model, refusal, toy_overrides
+from tests.conftest import ROOT, UPERNET, build_model, refusal, toy_overrides
+from tests.test_preprocessors import exact
 from tests.tools.conftest import Run
 
 SIZES = [(64, 160), (100, 70), (160, 96), (90, 90), (33, 128), (128, 128), (65, 64)]
-MASK_RCNN_ON_FPN = 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
+FOLDER = ROOT / 'configs'
 # Proposals are kept, so that one from the padding would be seen. Detections are few, with scores apart, so that
 # rounding does not decide which of two is kept.
 TWO_STAGE = {'model.test_cfg.rcnn.score_thr': 0.01, 'model.test_cfg.rpn.nms_pre': 60,
              'model.test_cfg.rpn.max_per_img': 300, 'model.test_cfg.rcnn.max_per_img': 30}
 PADS = {'model.data_preprocessor.test_cfg': dict(size_divisor=32)}
-
-
-def load(name: str, **options: object) -> Config:
-    cfg = load_config(ROOT / 'configs' / name, options)
-    cfg.model.backbone.padding = 'exact'
-    cfg.model.data_preprocessor.type = f'cpvt_mm.{cfg.model.data_preprocessor.type}'
-    return cfg
-
-
 CONFIGS: dict[str, Callable[[], Config]] = {
-    'mask-rcnn': lambda: load(MASK_RCNN_ON_FPN, **TWO_STAGE),
-    'mask-rcnn-sfp': lambda: load('toy/mask-rcnn_cpvt_sfp_toy-shapes.py', **TWO_STAGE, **{
-        'model.neck.strides': [4, 8, 16, 32, 64], 'model.rpn_head.anchor_generator.strides': [4, 8, 16, 32, 64]}),
-    'retinanet': lambda: load('boxes/retinanet_pyramid-cpvt-nano_fpn_boxes.py', **{
+    'mask-rcnn': partial(exact, FOLDER / 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py', TWO_STAGE),
+    'mask-rcnn-sfp': partial(exact, FOLDER / 'toy/mask-rcnn_cpvt_sfp_toy-shapes.py', {
+        **TWO_STAGE, 'model.neck.strides': [4, 8, 16, 32, 64],
+        'model.rpn_head.anchor_generator.strides': [4, 8, 16, 32, 64]}),
+    'retinanet': partial(exact, FOLDER / 'boxes/retinanet_pyramid-cpvt-nano_fpn_boxes.py', {
         'model.test_cfg.score_thr': 0.01, 'model.test_cfg.nms_pre': 60, 'model.bbox_head.num_classes': 5}),
-    'upernet': lambda: load('toy/upernet_pyramid-cpvt-nano_toy-shapes.py', **PADS),
-    'upernet-batch-norm': lambda: load('toy/upernet_pyramid-cpvt-nano_toy-shapes.py', **PADS, **{
-        'model.decode_head.norm_cfg': dict(_delete_=True, type='BN')}),
-    'upernet-sfp': lambda: load('toy/upernet_cpvt_sfp_toy-shapes.py', **PADS),
-}
+    'upernet': partial(exact, UPERNET, PADS),
+    'upernet-batch-norm': partial(exact, UPERNET, {
+        **PADS, 'model.decode_head.norm_cfg': dict(_delete_=True, type='BN')}),
+    'upernet-sfp': partial(exact, FOLDER / 'toy/upernet_cpvt_sfp_toy-shapes.py', PADS)}
 
 
 def built(cfg: Config) -> nn.Module:
@@ -139,10 +131,10 @@ def test_a_copy_of_a_model_has_a_batch_of_its_own(images: list[Tensor]) -> None:
 
 
 @pytest.mark.parametrize('kind, options, words', [
-    ('mask-rcnn', {'backbone.padding': None}, "model.backbone is a PyramidCPVT, but for predictions that do not depend "
-                                              "on the batch, it must have padding='exact'"),
+    ('mask-rcnn', {'backbone.padding': None}, "it must have padding='exact'"),
     ('mask-rcnn-sfp', {'backbone.patch_size': 14}, 'strides that divide 32'),
-    ('mask-rcnn', {'backbone': dict(_delete_=True, type='mmdet.ResNet', depth=18)}, 'model.backbone is a ResNet'),
+    ('mask-rcnn', {'backbone': dict(_delete_=True, type='mmdet.ResNet', depth=18)},
+     'model.backbone is a ResNet, but for predictions that do not depend on the batch, it must'),
     ('mask-rcnn', {'neck.type': 'mmdet.PAFPN'}, 'model.neck is a PAFPN'),
     ('mask-rcnn', {'neck.norm_cfg': dict(_delete_=True, type='IN')}, 'have no InstanceNorm2d (lateral_convs.0.in)'),
     ('mask-rcnn', {'rpn_head.loss_cls.use_sigmoid': False}, 'have use_sigmoid=True'),
@@ -151,8 +143,7 @@ def test_a_copy_of_a_model_has_a_batch_of_its_own(images: list[Tensor]) -> None:
     ('mask-rcnn', {'roi_head.type': 'PISARoIHead'}, 'model.roi_head is a PISARoIHead'),
     ('retinanet', {'bbox_head.type': 'FreeAnchorRetinaHead'}, 'model.bbox_head is a FreeAnchorRetinaHead'),
     ('upernet', {'decode_head.align_corners': True}, 'align_corners=False'),
-    ('upernet', {'test_cfg.mode': 'slide'}, "mode='whole'"),
-])
+    ('upernet', {'test_cfg.mode': 'slide'}, "mode='whole'")])
 def test_what_is_not_known_is_refused(kind: str, options: dict[str, object], words: str) -> None:
     cfg = CONFIGS[kind]()
     cfg.merge_from_dict({f'model.{key}': value for key, value in options.items()})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from mmengine.optim import CosineAnnealingLR, OptimWrapper, build_optim_wrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
 from torch import nn
 
@@ -62,18 +62,10 @@ def test_the_backbone_is_found_wherever_it_is(wrap: Callable[..., nn.Module], ba
             assert inside[name] == (found[names[parameter]] if parameter in names else dict(inside[name], lr=LR))
 
 
-def test_schedulers_keep_the_ratios_and_the_log_tells_the_rates(log: list) -> None:
-    wrapped = wrapper(PyramidCPVT(NARROW), layer_decay_rate=0.5, custom_keys={'patch_embed': dict(lr_mult=2.)})
+def test_the_log_tells_the_rates(log: list) -> None:
+    wrapper(PyramidCPVT(NARROW), layer_decay_rate=0.5, custom_keys={'patch_embed': dict(lr_mult=2.)})
     lines = [message for _, message in log if 'stages.0.patch_embed.proj.weight:lr=' in message]
     assert lines[-1] == f'paramwise_options -- stages.0.patch_embed.proj.weight:lr={2 * LR / 2**10}'
-    before = torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups])
-    schedule = CosineAnnealingLR(wrapped, by_epoch=False, T_max=8, eta_min_ratio=0.01)
-    for _ in range(5):
-        wrapped.step()
-        schedule.step()
-    factor = wrapped.get_lr()['base_lr'][0] / LR  # what is logged
-    assert factor < 1
-    torch.testing.assert_close(torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups]), before * factor)
 
 
 @pytest.mark.parametrize('name', ['cpvt-ti', 'pyramid-cpvt-s'])

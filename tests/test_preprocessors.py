@@ -1,6 +1,7 @@
 """One line of a config, `data_preprocessor.type`, tells how large the images of a batch are, and which are one clip."""
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,19 @@ from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
 SIZES = [(96, 128), (50, 70), (64, 96)]
 
 
-def exact(cfg: Config) -> Config:
+def exact(config: Path, options: dict[str, Any] = {}) -> Config:
     """With the option and the one line that it needs."""
+    cfg = load_config(config, options)
     cfg.model.backbone.padding = 'exact'
     cfg.model.data_preprocessor.type = f'cpvt_mm.{cfg.model.data_preprocessor.type}'
     return cfg
 
 
-def retinanet() -> Config:
-    cfg = load_config(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
-    cfg.model.backbone.update(arch='nano', drop_path_rate=0.)
-    cfg.model.neck.in_channels = [32, 64, 128, 192]
-    return exact(cfg)
-
-
-CONFIGS = {'mask-rcnn': lambda: exact(load_config(MASK_RCNN)), 'retinanet': retinanet,
-           'upernet': lambda: exact(load_config(UPERNET))}
+CONFIGS = {
+    'mask-rcnn': partial(exact, MASK_RCNN), 'upernet': partial(exact, UPERNET),
+    'retinanet': partial(exact, ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py', {
+        'model.backbone.arch': 'nano', 'model.backbone.drop_path_rate': 0.,
+        'model.neck.in_channels': [32, 64, 128, 192]})}
 Calls = list[tuple[Tensor, tuple[Tensor, ...]]]
 
 
@@ -74,14 +72,10 @@ def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: lis
             assert not out[:, rows:].any() and not out[..., columns:].any()
 
 
-def detection_batch() -> dict[str, list]:
-    return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES), num_classes=5,
-                          with_mask=True, device='cpu')
-
-
-def training_batch(model: nn.Module) -> dict[str, list]:
+def batch_for(model: nn.Module) -> dict[str, list]:
     if not hasattr(model, 'decode_head'):
-        return detection_batch()
+        return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES), num_classes=5,
+                              with_mask=True, device='cpu')
     samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(6, (1, *size))),
                              metainfo=dict(img_shape=size, ori_shape=size)) for size in SIZES]
     return dict(inputs=[torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES], data_samples=samples)
@@ -90,7 +84,7 @@ def training_batch(model: nn.Module) -> dict[str, list]:
 @pytest.mark.parametrize('kind', CONFIGS)
 def test_a_step_of_training_and_prediction(kind: str) -> None:
     model = build_model(CONFIGS[kind]()).train()
-    data = model.data_preprocessor(training_batch(model), training=True)
+    data = model.data_preprocessor(batch_for(model), training=True)
     with seen(model) as calls:
         losses = model(**data, mode='loss')
     loss, _ = model.parse_losses(losses)
@@ -98,13 +92,13 @@ def test_a_step_of_training_and_prediction(kind: str) -> None:
     assert_features_are_those_of_alone(model, calls)
     if kind == 'retinanet':
         with torch.no_grad(), seen(model.eval()) as calls:
-            assert len(model.test_step(detection_batch())) == len(SIZES)
+            assert len(model.test_step(batch_for(model))) == len(SIZES)
         assert_features_are_those_of_alone(model, calls)
 
 
 @pytest.mark.parametrize('with_cp', WITH_CP)
 def test_wrapped_in_mixed_precision_with_checkpointing(with_cp: bool | str, tmp_path: Path) -> None:
-    cfg = retinanet()
+    cfg = CONFIGS['retinanet']()
     cfg.model.backbone.with_cp = with_cp
     model = build_model(cfg).train()
     torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
@@ -112,7 +106,7 @@ def test_wrapped_in_mixed_precision_with_checkpointing(with_cp: bool | str, tmp_
         wrapped = MMDistributedDataParallel(model, device_ids=None, broadcast_buffers=False)
         optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.))
         with seen(model) as calls, torch.autocast('cpu', torch.bfloat16):
-            wrapped.train_step(training_batch(model), optimizer)
+            wrapped.train_step(batch_for(model), optimizer)
     finally:
         torch.distributed.destroy_process_group()
     assert_features_are_those_of_alone(model, calls, atol=0.2)
@@ -126,8 +120,7 @@ def test_the_inferencers() -> None:
     assert calls[0][0].shape == (2, 3, 160, 160)
     assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160), (160, 60)])
 
-    cfg = CONFIGS['upernet']()
-    cfg.model.data_preprocessor.test_cfg = dict(size_divisor=64)
+    cfg = exact(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=64)})
     inferencer = MMSegInferencer(cfg, classes=('a',) * 6, palette=[[0, 0, 0]] * 6, device='cpu')
     inferencer.show_progress = False
     with seen(inferencer.model) as calls:
@@ -140,15 +133,14 @@ def test_batch_augmentations_that_resize_are_followed() -> None:
     with DefaultScope.overwrite_default_scope('mmdet'):
         preprocessor = MODELS.build(dict(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32,
                                          batch_augments=[dict(type='BatchResize', scale=(256, 192))]))
-    data: dict[str, Any] = preprocessor(detection_batch(), training=True)
+    data: dict[str, Any] = preprocessor(batch_for(preprocessor), training=True)
     assert data['inputs'].shape[2:] == (192, 256)
     assert list(told_about(data['inputs']).sizes) == [sample.img_shape for sample in data['data_samples']] == [
         (192, 256), (100, 140), (128, 192)]
 
 
 def test_images_to_segment_may_have_several_sizes_in_tests() -> None:
-    cfg = exact(load_config(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=32)}))
-    model = build_model(cfg).eval()
+    model = build_model(exact(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=32)})).eval()
     images = [torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES]
     samples = [SegDataSample(metainfo=dict(ori_shape=size, img_shape=size)) for size in SIZES]
     data = model.data_preprocessor(dict(inputs=images, data_samples=samples))

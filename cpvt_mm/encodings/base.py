@@ -1,7 +1,6 @@
 """The contract of position encodings, and those of a stage together."""
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -104,29 +103,23 @@ class PositionEncodings(nn.ModuleList):
     """
 
     def __init__(self, parts: Iterable[PositionEncoding] = ()) -> None:
-        super().__init__(parts)
-        self.acting = {point: [part for part in self if part.acts_at(point)] for point in POINTS}
+        super().__init__(parts := list(parts))
+        self.acting: dict[str, list[Any]] = {  # `PositionEncoding`s
+            point: [part for part in parts if part.acts_at(point)] for point in POINTS}
         self.act_in_attention = any(self.acting[point] for point in ('qk', 'bias', 'factors'))
-
-    def __iter__(self) -> Iterator[PositionEncoding]:
-        return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
 
     def tokens(self, x: Tensor, position: int, grid: Layout) -> Tensor:
         """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
         for encoding in self.acting['tokens']:
-            if encoding.takes_packed and not grid.extra:
-                x = encoding.tokens(x, position, grid)  # type: ignore[arg-type]  # any layout
-            else:
-                x = grid.each(partial(_at, encoding.tokens, position), x)
+            at_once = encoding.takes_packed and not grid.extra
+            x = encoding.tokens(x, position, grid) if at_once else grid.each(encoding.tokens, x, position)
         return x
 
     def qk_tokens(self, x: Tensor, index: int, grid: Layout) -> Tensor:
         """Encodes the tokens for queries and keys of block `index`; returns `x` itself if no encoding does."""
         for encoding in self.acting['qk_tokens']:
-            if encoding.takes_packed and not grid.extra:
-                x = encoding.qk_tokens(x, index, grid)  # type: ignore[arg-type]  # any layout
-            else:
-                x = grid.each(partial(_at, encoding.qk_tokens, index), x)
+            at_once = encoding.takes_packed and not grid.extra
+            x = encoding.qk_tokens(x, index, grid) if at_once else grid.each(encoding.qk_tokens, x, index)
         return x
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, index: int, grid: Layout, key_grid: Layout
@@ -137,10 +130,4 @@ class PositionEncodings(nn.ModuleList):
         the same width of all three, and some of them a multiple of 8. Also returns the sum of the biases of each group
         of images, or None if there are none.
         """
-        if not self.act_in_attention:
-            return q, k, v, None
-        return encode_logits(self.acting, q, k, v, index, grid, key_grid)
-
-
-def _at(encode: Callable[[Tensor, int, Any], Tensor], index: int, x: Tensor, grid: Grid) -> Tensor:
-    return encode(x, index, grid)
+        return encode_logits(self.acting, q, k, v, index, grid, key_grid) if self.act_in_attention else (q, k, v, None)

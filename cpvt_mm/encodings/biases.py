@@ -13,27 +13,24 @@ from cpvt_mm.tokens.validation import check_above, check_positive
 from .base import PositionEncoding, StageSpec
 
 
+@cached
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
     """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
     return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
 
 
 @cached
-def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns the values in `offsets`, `(n,)`, each once if `cell` is an int: `2 * length - 1` on equal grids."""
-    if isinstance(cell, int):
-        return torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device) + (
-            (cell + 1) / 2 - length)
-    return offsets(length, key_length, cell, device).flatten()
+def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the values in `offsets`, `(n,)`, and where each pair has its own, `(length, key_length)`, int64.
 
-
-@cached
-def offset_places(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns where `distinct_offsets` has the offset of each pair: `(length, key_length)`, int64."""
-    if isinstance(cell, int):
-        return torch.arange(key_length, device=device) * cell + (
-            length - 1 - torch.arange(length, device=device))[:, None]
-    return torch.arange(length * key_length, device=device).unflatten(0, (length, key_length))
+    Each value is there once if `cell` is an int: they are `2 * length - 1` on equal grids.
+    """
+    if not isinstance(cell, int):
+        places = torch.arange(length * key_length, device=device).unflatten(0, (length, key_length))
+        return offsets(length, key_length, cell, device).flatten(), places
+    values = torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device)
+    queries, keys = torch.arange(length, device=device), torch.arange(key_length, device=device)
+    return values + ((cell + 1) / 2 - length), keys * cell + (length - 1 - queries)[:, None]
 
 
 class OffsetBias(PositionEncoding):
@@ -47,11 +44,10 @@ class OffsetBias(PositionEncoding):
         raise NotImplementedError
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
-        of_rows = grid.height, key_grid.height, key_grid.cell_height, q.device
-        of_columns = grid.width, key_grid.width, key_grid.cell_width, q.device
-        table = self.table(index, distinct_offsets(*of_rows), distinct_offsets(*of_columns), grid, key_grid)
-        rows, columns = offset_places(*of_rows)[:, None, :, None], offset_places(*of_columns)[:, None]
-        return table[:, rows, columns].flatten(3, 4).flatten(1, 2)[None]  # from (heads, H, W, H', W')
+        rows, at_rows = distinct_offsets(grid.height, key_grid.height, key_grid.cell_height, q.device)
+        columns, at_columns = distinct_offsets(grid.width, key_grid.width, key_grid.cell_width, q.device)
+        table = self.table(index, rows, columns, grid, key_grid)[:, at_rows[:, None, :, None], at_columns[:, None]]
+        return table.flatten(3, 4).flatten(1, 2)[None]  # from (heads, H, W, H', W')
 
 
 class OffsetMLP(nn.Module):
@@ -66,12 +62,6 @@ class OffsetMLP(nn.Module):
         """Computes a table for all pairs of a row coordinate `(R,)` and a column coordinate `(C,)`: `(heads, R, C)`."""
         points = torch.stack([y[:, None].expand(-1, len(x)), x.expand(len(y), -1)], dim=-1)
         return self.fc2(F.relu(self.fc1(points.to(self.fc1.weight.dtype)))).movedim(-1, 0)
-
-
-@cached
-def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
-    """Returns clipped offsets of keys from queries along one axis, in tokens: `(length, key_length)`, float32."""
-    return offsets(length, key_length, cell, device).clamp(-max_distance, max_distance)
 
 
 @POSITION_ENCODINGS.register_module()
@@ -110,7 +100,8 @@ class RelativePE(PositionEncoding):
 
     def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
         """Returns the vector for each pair of query and key along one axis: `(length, key_length, C / heads)`."""
-        places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance
+        distances = offsets(length, key_length, cell, table.device)
+        places = distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
         below, above = places.floor(), places.ceil()
         return torch.lerp(table[below.long()], table[above.long()], (places - below)[..., None].to(table.dtype))
 
@@ -134,12 +125,9 @@ class ContinuousRelativePE(OffsetBias):
         self.blocks = nn.ModuleList(OffsetMLP(hidden_dims, stage.num_heads, bias=False) for _ in range(stage.depth))
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        y, x = map(_coordinates, (rows, columns), self.stage.grid)
+        y, x = (offsets.sign() * torch.log1p(8 / max(side - 1, 1) * offsets.abs()) / math.log(8)
+                for offsets, side in zip((rows, columns), self.stage.grid, strict=True))
         return 16 * self.blocks[index](y, x).sigmoid()
-
-
-def _coordinates(distance: Tensor, side: int) -> Tensor:
-    return distance.sign() * torch.log1p(8 / max(side - 1, 1) * distance.abs()) / math.log(8)
 
 
 @POSITION_ENCODINGS.register_module()
@@ -187,16 +175,15 @@ class _Fire(nn.Module):
         self.mlp = OffsetMLP(hidden_dims, num_heads, bias=True)
 
     def forward(self, rows: Tensor, columns: Tensor, grid: Grid) -> Tensor:
-        rows_threshold, columns_threshold = self.threshold
-        return self.mlp(self._coordinates(rows, rows_threshold, grid.height),
-                        self._coordinates(columns, columns_threshold, grid.width))
-
-    def _coordinates(self, offsets: Tensor, threshold: Tensor, side: int) -> Tensor:
-        scale = self.scale.float().abs()  # a distance must not become negative
-        tokens = torch.full((), side, dtype=torch.float32, device=offsets.device)
-        longest = torch.maximum(threshold.float().abs(), tokens)
-        # 1e-6 as in the paper's code: c may become 0.
-        return offsets.sign() * torch.log1p(scale * offsets.abs()) / (torch.log1p(scale * longest) + 1e-6)
+        coordinates = []
+        for offsets, threshold, side in zip((rows, columns), self.threshold, (grid.height, grid.width), strict=True):
+            scale = self.scale.float().abs()  # a distance must not become negative
+            tokens = torch.full((), side, dtype=torch.float32, device=rows.device)
+            longest = torch.maximum(threshold.float().abs(), tokens)
+            # 1e-6 as in the paper's code: c may become 0.
+            coordinates.append(offsets.sign() * torch.log1p(scale * offsets.abs())
+                               / (torch.log1p(scale * longest) + 1e-6))
+        return self.mlp(*coordinates)
 
 
 # In degrees, clockwise from upwards. Opposite ones are neighbours, so that two heads see both ways.

@@ -10,9 +10,6 @@ from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_
 from .base import PositionEncoding, StageSpec
 from .peg_convs import CONVS, check_kernel_size, convolve_clips, fix_parameters, fused, inflate, make_conv, zero
 
-CONV_TYPES = ('depthwise', 'separable', 'full')
-TARGETS = ('tokens', 'qk')
-
 
 @POSITION_ENCODINGS.register_module()
 class PEG(PositionEncoding):
@@ -50,8 +47,8 @@ class PEG(PositionEncoding):
         super().__init__(stage)
         check_choice('ndim', ndim, CONVS)
         sides = check_kernel_size(kernel_size, ndim)
-        check_choice('conv_type', conv_type, CONV_TYPES)
-        check_choice('target', target, TARGETS)
+        check_choice('conv_type', conv_type, ('depthwise', 'separable', 'full'))
+        check_choice('target', target, ('tokens', 'qk'))
         for name, value in dict(trainable=trainable, bias=bias, residual=residual).items():
             check_choice(name, value, (False, True))
         check_choice('init', init, ('random', 'zero'))
@@ -73,10 +70,8 @@ class PEG(PositionEncoding):
         self.residual = residual
         self.init = init
         self.convs = nn.ModuleDict({
-            str(position): nn.ModuleList(
-                make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
-            for position in positions
-        })
+            str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
+            for position in positions})
         if not trainable:
             fix_parameters(self)
 

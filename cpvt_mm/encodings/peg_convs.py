@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.validation import check_positive, is_sequence_of_ints
+from cpvt_mm.tokens.validation import is_sequence_of_ints
 
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -31,12 +31,9 @@ def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias:
 def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Returns the kernel size along each dimension; raises a ValueError unless each is an odd int."""
     sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
-    if not is_sequence_of_ints(sides) or len(sides) != ndim:
-        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an int or {ndim} of them: ndim is {ndim}.')
-    for side in sides:
-        check_positive('kernel_size', side)
-        if side % 2 == 0:
-            raise ValueError(f'kernel_size is {kernel_size!r}, but must be odd.')
+    if not is_sequence_of_ints(sides) or len(sides) != ndim or any(side < 1 or side % 2 == 0 for side in sides):
+        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an odd int of at least 1, or {ndim} of them: '
+                         f'ndim is {ndim}.')
     return tuple(sides)
 
 

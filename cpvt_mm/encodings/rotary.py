@@ -11,7 +11,7 @@ from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.validation import check_above, check_choice
 
 from .base import PositionEncoding, StageSpec
-from .sinusoidal import frequencies
+from .tables import frequencies
 
 # A head's channels are two axes times the two coordinates of points. This is the dimension of the coordinates.
 COORDINATES = {'axial': -2, 'dinov3': -3}

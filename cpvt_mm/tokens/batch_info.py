@@ -31,8 +31,7 @@ class BatchInfo:
     @classmethod
     def of_images(cls, batch: Tensor, sizes: Sequence[Size]) -> 'BatchInfo':
         """Describes images `(B, C, H, W)`, the sizes of which are given."""
-        height, width = batch.shape[-2:]
-        return cls(tuple((int(h), int(w)) for h, w in sizes), (height, width))
+        return cls.of_clips(batch[:, None], sizes)
 
     @classmethod
     def of_clips(cls, batch: Tensor, sizes: Sequence[Size], window: int | None = None) -> 'BatchInfo':

@@ -43,9 +43,9 @@ class Grid(NamedTuple):
     def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
         return parts[0]
 
-    def each(self, function: 'Callable[[Tensor, Grid], Tensor]', x: Tensor) -> Tensor:
+    def each(self, function: Callable[..., Tensor], x: Tensor, *args: int) -> Tensor:
         cells = self.cells(x)
-        changed = function(cells, self)
+        changed = function(cells, *args, self)
         return x if changed is cells else after_extra(x, changed, self.extra)
 
     def patches(self, x: Tensor, side: int) -> Tensor:

@@ -41,8 +41,8 @@ class Layout(Cells, Protocol):
     def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
         """Does the opposite of `split`."""
 
-    def each(self, function: 'Callable[[Tensor, Grid], Tensor]', x: Tensor) -> Tensor:
-        """Applies a function of cells `(n, H * W, C)` and their grid to each group; extra tokens stay unchanged."""
+    def each(self, function: Callable[..., Tensor], x: Tensor, *args: int) -> Tensor:
+        """Applies a function of cells `(n, H * W, C)`, `args` and the grid to each group, but not to extra tokens."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: 'Layout',
                head_dims: int, drop_rate: float) -> Tensor:

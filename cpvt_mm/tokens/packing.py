@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from .coordinates import cached
 from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
-from .moves import Move
 
 try:
     varlen: Any = importlib.import_module('torch.nn.attention.varlen')
@@ -28,6 +27,47 @@ if varlen and 'scale' not in inspect.signature(varlen.varlen_attn).parameters:  
 HALF = (torch.float16, torch.bfloat16)  # the only dtypes of varlen_attn
 FLASH_CAPABILITY = (8, 0)  # of the oldest GPUs on which it runs
 Result = TypeVar('Result')
+
+
+class Move(NamedTuple):
+    """Where the rows of a table go: each to one place of another table at most. Both have zeros in other places."""
+    source: Tensor  # (M,): the row of the old table in each place of the new one; N for a zero
+    target: Tensor  # (N,): the place of each row of the old table; M if it has none
+    has_zeros: bool
+    has_losses: bool
+
+    @classmethod
+    def of(cls, source: Tensor, size: int, device: torch.device) -> 'Move':
+        """Makes one of `source` for an old table of `size` rows."""
+        target = torch.full((size + 1,), len(source)).index_copy(0, source, torch.arange(len(source)))[:size]
+        has_zeros, has_losses = bool((source == size).any()), bool((target == len(source)).any())
+        return cls(source.to(device, non_blocking=True), target.to(device, non_blocking=True), has_zeros, has_losses)
+
+    @property
+    def back(self) -> 'Move':
+        """The way back."""
+        return Move(self.target, self.source, self.has_losses, self.has_zeros)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Moves the rows of `(N, C)`; returns `(M, C)`."""
+        return _Moved.apply(x, *self)
+
+
+class _Moved(torch.autograd.Function):
+    """Takes rows by their places. So does its gradient, where torch's own would add them to zeros one by one."""
+
+    @staticmethod
+    def forward(x: Tensor, source: Tensor, target: Tensor, has_zeros: bool, has_losses: bool) -> Tensor:
+        return (F.pad(x, (0, 0, 0, 1)) if has_zeros else x).index_select(0, source)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:3])
+        ctx.flags = inputs[3:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return Move(*ctx.saved_tensors, *ctx.flags).back(grad), None, None, None, None
 
 
 class Group(NamedTuple):
@@ -96,9 +136,9 @@ class Packing:
     def grids(self) -> list[Grid]:
         return [group.grid for group in self.groups]
 
-    def each(self, function: Callable[[Tensor, Grid], Tensor], x: Tensor) -> Tensor:
+    def each(self, function: Callable[..., Tensor], x: Tensor, *args: int) -> Tensor:
         parts = self.split(x)
-        changed = [grid.each(function, part) for part, grid in zip(parts, self.grids, strict=True)]
+        changed = [grid.each(function, part, *args) for part, grid in zip(parts, self.grids, strict=True)]
         return x if all(new is part for new, part in zip(changed, parts, strict=True)) else self.join(changed)
 
     def cells(self, x: Tensor) -> Tensor:
@@ -113,12 +153,9 @@ class Packing:
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, canvas = self.to_canvas(gap, stride)  # all images at once: the gaps are their zero padding
-        return self.from_canvas(to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas))), gap, stride)
-
-    def from_canvas(self, x: Tensor, gap: int, stride: int) -> Tensor:
-        """Takes the cells of a canvas after a convolution, `(1, H * W, C)` -> `(1, T, C)`, see `to_canvas`."""
-        move, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
-        return move.back(x.squeeze(0))[None]
+        convolved = to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas)))
+        of_output, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
+        return of_output.back(convolved.squeeze(0))[None]
 
     def patches(self, x: Tensor, side: int) -> Tensor:
         """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
@@ -138,8 +175,8 @@ class Packing:
 
     def _numbers(self) -> list[Tensor]:
         """Returns the places of the tokens in the sequence for each group, `(n, H, W)`; there are no extra tokens."""
-        places = torch.arange(self.total).split([len(group.images) * group.length for group in self.groups])
-        return [part.view(-1, grid.height, grid.width) for part, (_, grid) in zip(places, self.groups, strict=True)]
+        places = self.split(torch.arange(self.total)[None, :, None])
+        return [part.view(-1, grid.height, grid.width) for part, grid in zip(places, self.grids, strict=True)]
 
     @built_once
     def to_patches(self, side: int) -> Move:

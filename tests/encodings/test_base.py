@@ -1,6 +1,7 @@
-"""The contract: points at which an encoding may act; and the cache."""
+"""The contract: points at which an encoding may act; what a config may say; and the cache."""
 import sys
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,9 @@ from cpvt_mm.tokens.coordinates import CACHED, cached
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config
-from tests.all_encodings import ENCODINGS, encode
+from tests.all_encodings import ENCODINGS, STAGE, encode
 from tests.conftest import NARROW, ROOT, UPERNET
-
-STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
+from tests.models.conftest import Build, assert_named
 
 
 class AtEntry(PositionEncoding):
@@ -39,12 +39,12 @@ class FirstKeyOnly(PositionEncoding):
         return bias.expand(self.stage.num_heads, grid.size, -1)
 
 
-TRIALS = (AtEntry, AfterLastBlock, FirstKeyOnly)
+SMALL = partial(CPVT, dict(embed_dims=16, depth=2, num_heads=2))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('encoding, least', [
-    *((dict(type=cls), 1e-3) for cls in TRIALS),
+    *((dict(type=cls), 1e-3) for cls in (AtEntry, AfterLastBlock, FirstKeyOnly)),
     *((encoding, 1e-4) for encoding in ENCODINGS.values() if encoding)], ids=str)
 def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: float) -> None:
     image, features = torch.randn(1, 3, 70, 50), []
@@ -60,12 +60,12 @@ def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: flo
 
 
 def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
-    x = torch.randn(1, 3, 4, 8)
+    x = torch.randn(1, 3, 4, 16)
     both = build_position_encodings([dict(type=AtEntry), dict(type=AfterLastBlock)], STAGE)
     torch.testing.assert_close(encode(both, x, -1), x + torch.arange(3)[:, None, None])
     assert encode(both, x, 0) is x
-    torch.testing.assert_close(encode(both, x, 1), 2 * x)
-    q, k, grids = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 2, 4), (Grid(2, 2), Grid(1, 2, 2, 2))
+    torch.testing.assert_close(encode(both, x, 2), 2 * x)
+    q, k, grids = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 2, 8), (Grid(2, 2), Grid(1, 2, 2, 2))
     of_one, of_two = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE) for count in (1, 2))
     (one,), (two,) = (encodings.attention(q, k, k, 0, *grids)[3] for encodings in (of_one, of_two))
     assert torch.equal(two, 2 * one)
@@ -73,8 +73,53 @@ def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
 
 @pytest.mark.parametrize('cfg', ['PEG', dict(kernel_size=3), [None]])
 def test_what_is_no_config_is_refused(cfg: object) -> None:
-    with pytest.raises(TypeError, match=r'position_encoding is .* must be None, a dict with a type, or a list'):
-        build_position_encodings(cfg, STAGE)
+    words = 'position_encoding is', 'must be None, a dict with a type, or a list'
+    assert_named(TypeError, words, build_position_encodings, cfg, STAGE)
+
+
+@pytest.mark.parametrize('name, kwargs, words', [
+    *(('PEG', dict(kernel_size=value), (f'kernel_size is {value}', 'odd')) for value in (4, 0)),
+    ('PEG', dict(kernel_size=(3, 3, 3)), ('kernel_size is (3, 3, 3)', '2 of them', 'ndim is 2')),
+    ('PEG', dict(ndim=3, kernel_size=(3., 3, 3)), ('kernel_size is (3.0, 3, 3)',)),
+    *(('PEG', dict(positions=value), (f'positions is {value!r}', 'a sequence of different', 'to 2'))
+      for value in ((), (3,), (-2,), 1, (1, 1), [True])),
+    ('PEG', dict(target='qk', positions=(2,)), ('positions is (2,)', 'to 1', "target is 'qk'")),
+    ('PEG', dict(conv_type='dense'), ("conv_type is 'dense'", "'depthwise' or 'separable' or 'full'")),
+    ('PEG', dict(target='values'), ("target is 'values'", "'tokens' or 'qk'")),
+    *(('PEG', {key: 'False'}, (f"{key} is 'False'", 'False or True')) for key in ('bias', 'residual', 'trainable')),
+    ('PEG', dict(num_layers=0), ('num_layers is 0', 'at least 1')), ('PEG', dict(ndim=4), ('ndim is 4', '2 or 3')),
+    ('PEG', dict(init='ones'), ("init is 'ones'", "'random' or 'zero'")),
+    *(('PEG', {'init': 'zero', key: False}, (f'{key} False', 'to be True')) for key in ('trainable', 'residual')),
+    *((name, dict(grid=(0, 3)), ('grid is (0, 3)', 'at least 1')) for name in ('LearnablePE', 'RandomTablePE')),
+    *((name, dict(ndim=3), ('ndim is 3', '1 or 2')) for name in ('LearnablePE', 'RandomTablePE', 'SinusoidalPE')),
+    ('LearnablePE', dict(antialias=1), ('antialias is 1', 'False or True')),
+    ('LearnablePE', dict(mode='linear'), ("mode is 'linear'", "'bicubic' or 'bilinear'")),
+    ('LearnablePE', dict(offset=-1), ('offset is -1', 'above 0')),
+    ('LearnablePE', dict(offset=.1, antialias=True), ('antialias True, offset 0.1', 'one of')),
+    ('LearnablePE', dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim 2')),
+    ('LearnablePE', dict(ndim=1, mode='bilinear'), ("mode 'bilinear'", 'ndim 2')),
+    ('RandomTablePE', dict(std=0), ('std is 0', 'above 0')),
+    ('RandomFourierPE', dict(scale='1'), ("scale is '1'", 'above 0')),
+    *((name, dict(temperature=1), ('temperature is 1', 'above 1'))
+      for name in ('SinusoidalPE', 'MixedRotaryPE', 'RotaryPE')),
+    ('RotaryPE', dict(form='dino'), ("form is 'dino'", "'axial' or 'dinov3'")),
+    ('RotaryPE', dict(form='dinov3', jitter=0.5), ('jitter is 0.5', 'above 1')),
+    ('RotaryPE', dict(rescale=2.), ("form of a RotaryPE with rescale is 'axial'", "'dinov3'")),
+    ('RelativePE', dict(max_distance=0), ('max_distance is 0', 'at least 1')),
+    ('FirePE', dict(scale=0), ('scale is 0', 'above 0')), ('LookHerePE', dict(fov=0), ('fov is 0', 'above 0')),
+    ('LookHerePE', dict(slope=-1), ('slope is -1', 'above 0')),
+    ('ParabolicPE', dict(num_parabolas=0), ('num_parabolas is 0', 'at least 1')),
+    ('ParabolicPE', dict(reach=0), ('reach is 0', 'above 0')),
+    ('ParabolicPE', dict(trainable=1), ('trainable is 1', 'False or True'))])
+def test_bad_values_are_named(name: str, kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, build_position_encodings, dict(type=name, **kwargs), STAGE)
+
+
+@pytest.mark.parametrize('name, dims, words', [
+    ('SinusoidalPE', 18, ('ndim 2', 'divisible by 4', '18')), ('RandomFourierPE', 9, ('even', '9')),
+    *((name, 18, (name, 'multiple of 4', '18')) for name in ('RotaryPE', 'MixedRotaryPE'))])
+def test_channels_that_do_not_fit_are_named(name: str, dims: int, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, build_position_encodings, dict(type=name), StageSpec(dims, 1, 1, (4, 4)))
 
 
 def test_the_latest_results_are_kept_and_older_ones_are_freed() -> None:
@@ -91,18 +136,21 @@ def test_the_latest_results_are_kept_and_older_ones_are_freed() -> None:
     assert len(made) == 99 and sum(one() is not None for one in made) == CACHED
 
 
-@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'LearnablePE', 'FirePE'])
-def test_what_inference_mode_left_serves_training(name: str) -> None:
-    model = CPVT(dict(embed_dims=16, depth=2, num_heads=2), position_encoding=dict(type=name))
-    image = torch.randn(1, 3, 48, 1104)
+@pytest.mark.parametrize('build', [
+    *(partial(SMALL, position_encoding=dict(type=name))
+      for name in ('SinusoidalPE', 'RotaryPE', 'RelativePE', 'LearnablePE', 'FirePE')),
+    partial(PyramidCPVT, NARROW, padding='exact')])
+def test_what_inference_mode_left_serves_training(build: Build) -> None:
+    model, images = build(), torch.randn(2, 3, 48, 1104)  # no other test has this size
+    sizes = [(48, 1104), (31, 33)] if model.padding else None
     with torch.inference_mode():
-        model(image)
-    model(image)[0].mean().backward()
-    assert model.patch_embed.proj.weight.grad.isfinite().all()
+        model(images, sizes)
+    model(images, sizes)[0].mean().backward()
+    assert next(model.parameters()).grad.isfinite().all()
 
 
 def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
-    model = CPVT(dict(embed_dims=16, depth=1, num_heads=2), position_encoding=dict(type='RotaryPE'))
+    model = SMALL(position_encoding=dict(type='RotaryPE'))
     with FakeTensorMode(allow_non_fake_inputs=True):
         model(torch.randn(1, 3, 48, 1204))
     assert model(torch.randn(1, 3, 48, 1204))[0].isfinite().all()

@@ -11,9 +11,8 @@ from cpvt_mm import CPVT, ParabolicPE, PyramidCPVT
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.encodings.biases import directed_heads
 from cpvt_mm.tokens.grid import Grid
-from tests.all_encodings import STAGE
 from tests.conftest import NARROW
-from tests.models.conftest import Build, assert_named, outspoken
+from tests.models.conftest import Build, outspoken
 
 float64 = pytest.mark.usefixtures('float64')
 # Keys of the same grid, strided ones of a grid that they do not fill, and pooled ones.
@@ -44,34 +43,8 @@ def looking(encoding: ParabolicPE, index: int, grid: Grid, key_grid: Grid) -> Te
     return -((offsets - peaks[:, None, None]).norm(dim=-1) * (slopes / encoding.reach)[:, None, None])**2
 
 
-def drawn(num_parabolas: int = 3, stage: StageSpec = STAGE) -> ParabolicPE:
-    encoding = ParabolicPE(stage, num_parabolas)
-    for parameter in encoding.parameters():
-        parameter.data.normal_()
-    return encoding
-
-
 def attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return (q @ k.mT / math.sqrt(q.shape[-1]) + bias).softmax(-1) @ v
-
-
-@float64
-@pytest.mark.parametrize('extra', [0, 3])
-@pytest.mark.parametrize('num_parabolas', [1, 2, 7])
-@pytest.mark.parametrize('key_grid', KEYS)
-def test_wider_queries_and_keys_attend_as_with_the_papers_bias(key_grid: Grid, num_parabolas: int, extra: int) -> None:
-    grid, key_grid = Grid(5, 9, extra=extra), key_grid._replace(extra=extra)
-    encoding = drawn(num_parabolas)
-    q, k, v = (torch.randn(2, 2, extra + of.size, 8, requires_grad=True) for of in (grid, key_grid, key_grid))
-    bias = F.pad(paper(encoding, q[:, :, extra:], 1, grid, key_grid), (extra, 0, extra, 0))
-    wide = PositionEncodings([encoding]).attention(q, k, v, 1, grid, key_grid)[:3]
-    assert {x.shape[-1] for x in wide} == {16}  # 8, and 5 or 6 factors, and zeros
-    found = F.scaled_dot_product_attention(*wide, scale=8**-0.5)
-    assert not found[..., 8:].any()
-    inputs = q, k, v, *encoding.parameters()
-    results = [(out, *torch.autograd.grad(out.sin().sum(), inputs))
-               for out in (found[..., :8], attended(q, k, v, bias))]
-    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)  # offsets of pooled keys are made in float32
 
 
 @float64
@@ -108,13 +81,6 @@ def test_half_precision_keeps_the_bias_of_large_grids(dtype: torch.dtype, bits: 
     assert (found - expected).norm() < 2**-bits * expected.norm()
 
 
-@pytest.mark.parametrize('key_grid', KEYS)
-def test_places_are_small_numbers(key_grid: Grid) -> None:
-    q, grid = torch.randn(1, 2, 45, 8), Grid(5, 9)
-    _, of_key = drawn().factors(q, 0, grid, key_grid)
-    torch.testing.assert_close(of_key[:, 3:], (centres(key_grid) - torch.tensor([2, 4])) / 6)  # from the middle
-
-
 class Direct(ParabolicPE):
     """Adds the paper's bias for all pairs."""
     factors = PositionEncoding.factors
@@ -125,10 +91,12 @@ class Direct(ParabolicPE):
 
 @float64
 @pytest.mark.parametrize('padding', [None, 'exact'])
-@pytest.mark.parametrize('build', [partial(PyramidCPVT, NARROW), partial(PyramidCPVT, NARROW, sr_mode='pool'),
-                                   partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3), num_register_tokens=2)])
-def test_backbones_compute_the_same_as_with_the_papers_bias(build: Build, padding: str | None) -> None:
-    folded, direct = (outspoken(build, padding=padding, position_encoding=dict(type=cls))
+@pytest.mark.parametrize('num_parabolas, build', [
+    (1, partial(PyramidCPVT, NARROW)), (2, partial(PyramidCPVT, dict(NARROW, sr_mode='pool'))),
+    (7, partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3, num_register_tokens=2)))])
+def test_backbones_compute_the_same_as_with_the_papers_bias(build: Build, num_parabolas: int, padding: str | None
+                                                            ) -> None:
+    folded, direct = (outspoken(build, padding=padding, position_encoding=dict(type=cls, num_parabolas=num_parabolas))
                       for cls in (ParabolicPE, Direct))
     direct.load_state_dict(folded.state_dict())
     images, results = torch.randn(3, 3, 70, 50), []
@@ -137,11 +105,3 @@ def test_backbones_compute_the_same_as_with_the_papers_bias(build: Build, paddin
         sum(out.sin().sum() for out in outputs).backward()
         results.append([*outputs, *(parameter.grad for parameter in model.parameters())])
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)  # offsets of pooled keys are made in float32
-
-
-@pytest.mark.parametrize(('kwargs', 'words'), [
-    (dict(num_parabolas=0), ('num_parabolas is 0, but must be an int of at least 1',)),
-    (dict(reach=0), ('reach is 0, but must be a number above 0',)),
-    (dict(trainable=1), ('trainable is 1, but must be False or True',))])
-def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
-    assert_named(ValueError, words, ParabolicPE, STAGE, **kwargs)

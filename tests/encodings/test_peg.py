@@ -11,7 +11,7 @@ from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import encode
 from tests.conftest import NARROW
-from tests.models.conftest import Build, assert_named
+from tests.models.conftest import Build
 
 pytestmark = pytest.mark.usefixtures('float64')
 
@@ -97,14 +97,6 @@ def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
     assert not weight.requires_grad
 
 
-def test_images_of_a_batch_are_frames_one_after_the_other() -> None:
-    both, frames = encodings(ndim=3), torch.randn(6, 4, 5, 6)
-    expected = encode(both[0], frames.unflatten(0, (2, 3)), 0).flatten(0, 1)
-    assert torch.equal(encode(both, frames, 0, frames=3), expected)
-    torch.testing.assert_close(encode(both, frames[3:], 0, frames=3), expected[3:])
-    assert (encode(both, frames, 0, frames=6) - expected).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize('kwargs', [
     dict(positions=(-1, 1), num_layers=2), dict(conv_type='separable', trainable=False),
     dict(conv_type='full', bias=False), dict(residual=False), dict(target='qk')])
@@ -116,25 +108,6 @@ def test_weights_of_images_become_the_middle_slice_so_that_a_frame_starts_as_an_
         if (index, point) != (-1, 'qk_tokens'):  # there is no block -1
             found = encode(deep, frames, index, num_frames, point)
             torch.testing.assert_close(found, encode(flat, frames, index, point=point))
-
-
-@pytest.mark.parametrize('kwargs, words', [
-    (dict(kernel_size=4), ('kernel_size', '4', 'odd')), (dict(kernel_size=0), ('kernel_size', '0')),
-    (dict(kernel_size=(3, 3, 3)), ('kernel_size', '(3, 3, 3)', '2 of them', 'ndim is 2')),
-    (dict(ndim=3, kernel_size=(2, 3, 3)), ('kernel_size', '(2, 3, 3)', 'odd')),
-    (dict(ndim=3, kernel_size=(3., 3, 3)), ('kernel_size', '(3.0, 3, 3)')),
-    (dict(positions=()), ('positions', 'to 2')), (dict(positions=(3,)), ('positions', '(3,)', 'to 2')),
-    (dict(positions=1), ('positions', 'sequence')), (dict(positions=(1, 1)), ('positions', 'different')),
-    (dict(positions=[True]), ('positions', '[True]')), (dict(positions=(-2,)), ('positions', '(-2,)', '-1', '2')),
-    (dict(target='qk', positions=(2,)), ('positions', '(2,)', 'qk', 'to 1')),
-    (dict(conv_type='dense'), ('dense', 'conv_type', "'depthwise' or 'separable' or 'full'")),
-    (dict(target='values'), ('values', 'target', "'tokens' or 'qk'")),
-    (dict(bias='False'), ('bias', "'False'", 'False or True')), (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
-    (dict(ndim=4), ('ndim', '4', '2', '3')), (dict(init='ones'), ('init', 'ones', "'random' or 'zero'")),
-    (dict(init='zero', trainable=False), ('trainable False', 'to be True')),
-    (dict(init='zero', residual=False), ('residual False', 'to be True'))])
-def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
-    assert_named(ValueError, words, peg, **kwargs)
 
 
 @pytest.mark.parametrize('kwargs', [dict(num_layers=2, positions=(-1, 0, 1)), dict(conv_type='separable'),
@@ -155,12 +128,3 @@ def test_from_zero_it_changes_nothing_until_it_is_trained(build: Build, kwargs: 
     sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
     optimizer.step()
     assert all(parameter.any() for name, parameter in model.named_parameters() if name in missing)
-
-
-@pytest.mark.parametrize('kwargs, count', [
-    (dict(), 1_728), (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728), (dict(conv_type='full'), 192 * 192 * 9),
-    (dict(conv_type='separable'), 38_592), (dict(conv_type='separable', num_layers=4), 154_368),
-    (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27)])
-def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
-    encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False, **kwargs)
-    assert sum(p.numel() for p in encoding.parameters()) == count

@@ -13,6 +13,8 @@ from cpvt_mm.tokens.batch_info import BatchInfo
 from tests.conftest import NARROW, WITH_CP
 from tests.models.conftest import Backbone, Build, alone, every_backbone
 
+pytestmark = pytest.mark.usefixtures('float64')
+
 DEEP = dict(type='PEG', ndim=3)
 
 
@@ -26,7 +28,6 @@ def assert_equal(found: Sequence[Tensor], clips: list[list[Tensor]]) -> None:
         torch.testing.assert_close(out, torch.cat(parts), rtol=0, atol=1e-7)
 
 
-@pytest.mark.usefixtures('float64')
 @every_backbone
 def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Build) -> None:
     model, frames = build(position_encoding=DEEP).eval(), torch.randn(5, 3, 40, 70)
@@ -35,7 +36,6 @@ def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Build) -
     assert_equal(model(frames, num_frames=9), clips_of(model, frames, 5))
 
 
-@pytest.mark.usefixtures('float64')
 @every_backbone
 def test_every_output_sees_the_direction_of_time_if_an_encoding_spans_frames(build: Build) -> None:
     deep, flat, frames = build(position_encoding=DEEP).eval(), build().eval(), torch.randn(4, 3, 40, 70)
@@ -44,7 +44,6 @@ def test_every_output_sees_the_direction_of_time_if_an_encoding_spans_frames(bui
     assert_equal(flat(frames, num_frames=4), clips_of(flat, frames, 1, 1, 1, 1))
 
 
-@pytest.mark.usefixtures('float64')
 def test_a_batch_of_clips_tells_the_length() -> None:
     model, frames = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 3, 40, 70)
     BatchInfo.of_clips(frames, [(40, 70)] * 2).attach(frames)
@@ -53,7 +52,6 @@ def test_a_batch_of_clips_tells_the_length() -> None:
     assert_equal(model(frames[0]), clips_of(model, frames[0], 2, 1))
 
 
-@pytest.mark.usefixtures('float64')
 def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     model, images = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 64, 64)
     expected = clips_of(model, images, 1, 1)
@@ -65,7 +63,6 @@ def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning(recwa
         model(images, num_frames=0)
 
 
-@pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('with_cp', WITH_CP)
 @every_backbone
 def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Build, with_cp: bool | str) -> None:
@@ -97,6 +94,7 @@ class OneClip(PyramidCPVT):
 @pytest.mark.slow
 @torch.no_grad()
 def test_torch_export_and_onnx() -> None:
+    torch.set_default_dtype(torch.float32)
     model = OneClip(dict(NARROW, depths=(1, 1, 1, 1)), position_encoding=DEEP).eval()  # each block takes seconds
     program, file = export_program(model), io.BytesIO()
     torch.onnx.export(program, dynamo=True).save(file)

@@ -1,6 +1,7 @@
 """Images of a batch know the sizes that a data preprocessor told; `padding='exact'` makes use of them."""
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -70,24 +71,17 @@ def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, pl
             assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
 
 
-@pytest.mark.parametrize(('name', 'options', 'training'), [
-    *((name, dict(), False) for name in ENCODINGS),
-    *((name, dict(sr_mode='pool'), True) for name in ONE_FOR_EACH_POINT),
-    *((name, dict(mlp_mode='conv'), True) for name in ONE_FOR_EACH_POINT)])
-def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training: bool) -> None:
-    exact, plain = pair(PYRAMID, position_encoding=ENCODINGS[name], **options)
+@pytest.mark.parametrize(('build', 'name', 'training'), [
+    *((build, name, False) for build in (PYRAMID, partial(PLAIN, out_indices=(0, 2, -1))) for name in ENCODINGS),
+    *((partial(PyramidCPVT, dict(NARROW, **parts)), name, True)
+      for parts in (dict(sr_mode='pool'), dict(mlp_mode='conv')) for name in ONE_FOR_EACH_POINT)])
+def test_every_stage_and_block_with_every_encoding(build: Build, name: str, training: bool) -> None:
+    exact, plain = pair(build, position_encoding=ENCODINGS[name])
     images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
     with torch.set_grad_enabled(training):
         outputs = exact.train(training)(images, SIZES, num_frames=1)
         assert_maps_are_those_of_alone(outputs, images, plain.train(training))
         assert all(output.is_contiguous() for output in outputs)  # as RoIAlign needs it
-
-
-@pytest.mark.parametrize('name', ENCODINGS)
-def test_every_block_of_the_plain_backbone(name: str) -> None:
-    exact, plain = pair(PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
-    images = torch.randn(len(SIZES), 3, 96, 128)
-    assert_maps_are_those_of_alone(exact(images, SIZES, num_frames=1), images, plain)
 
 
 @pytest.mark.parametrize('out_type', ['cls_token', 'gap'])
