@@ -17,28 +17,24 @@ from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
 
 pytestmark = pytest.mark.usefixtures('float64')
 
-TOLD = [(5, 6), (4, 3)]
 # In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
 SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
 
 
-def batch_of(clips: Tensor, window: int | None = None) -> Tensor:
-    """A copy of the clips that knows their sizes."""
-    return BatchInfo.of_clips(clips, TOLD[:len(clips)], window).attach(clips.clone())
+def clips(*sizes: Size, window: int | None = None) -> Tensor:
+    """A clip of three frames of each size."""
+    frames = torch.randn(len(sizes), 3, 1, 5, 6)
+    return BatchInfo.of_clips(frames, sizes, window).attach(frames)
 
 
-@pytest.fixture
-def clips() -> Tensor:
-    return torch.randn(2, 3, 1, 5, 6)
-
-
-def test_what_parts_of_a_batch_know(clips: Tensor) -> None:
-    batch, one = batch_of(clips), BatchInfo.of_clips(clips[:1], [(4, 3)]).attach(clips[:1].clone())
+def test_what_parts_of_a_batch_know() -> None:
+    batch = clips((5, 6), (4, 3))
     of_all = BatchInfo(((5, 6),) * 3 + ((4, 3),) * 3, (5, 6), 3, 3)
     for images, expected in (
             (batch.flatten(0, 1), of_all), (batch.flatten(0, 1)[:], of_all), (batch.reshape(-1, 1, 5, 6), of_all),
-            (batch_of(clips[:1])[0], BatchInfo(((5, 6),) * 3, (5, 6), 3, 3)),
-            (one[:, 1], BatchInfo(((4, 3),), (5, 6))),
+            *((clips((5, 6), window=window)[0], BatchInfo(((5, 6),) * 3, (5, 6), 3, frames))
+              for window, frames in ((None, 3), (2, 2), (9, 3))),
+            (clips((4, 3))[:, 1], BatchInfo(((4, 3),), (5, 6))),
             # A single image and a window fill their batch.
             (torch.zeros(1, 1, 5, 6), BatchInfo(((5, 6),), (5, 6))),
             (batch.flatten(0, 1)[..., :4], BatchInfo(((5, 4),) * 6, (5, 4))),
@@ -47,12 +43,8 @@ def test_what_parts_of_a_batch_know(clips: Tensor) -> None:
                 batch.flatten(0, 1)[:4], batch[0], batch[0, :2], batch[:, 1], batch[torch.arange(2), [2, 0]],
                 (batch + 1)[0], torch.zeros(6, 1, 5, 6)))):
         assert told_about(images) == expected
-
-
-def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
-    assert [told_about(batch_of(clips[:1], window=window)[0]).window for window in (2, 9)] == [2, 3]
     with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
-        batch_of(clips, window=2)
+        clips((5, 6), (4, 3), window=2)
 
 
 def pair(build: Build, **kwargs: object) -> tuple[Backbone, Backbone]:
