@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from shutil import copytree
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -13,24 +12,34 @@ from huggingface_hub import HfApi, RepoUrl
 from torch import nn
 
 import cpvt_mm
-from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
+from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones, load_pretrained
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.zoo.families import RELEASED
+from cpvt_mm.zoo.families import MEMBERS, RELEASED, name_of
 from cpvt_mm.zoo.family import Member
 from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
 
+# Without classifier: the papers' numbers less 1000 times the last width, plus 1000.
+MILLIONS = {
+    'pvt-tiny': 12.7, 'pvt-small': 24.0, 'pvt-medium': 43.7, 'pvt-large': 60.9,
+    'pvtv2-b0': 3.4, 'pvtv2-b1': 13.5, 'pvtv2-b2': 24.8, 'pvtv2-b2-li': 22.0, 'pvtv2-b3': 44.7, 'pvtv2-b4': 62.0,
+    'pvtv2-b5': 81.4, 'mit-b0': 3.3, 'mit-b1': 13.1, 'mit-b2': 24.2, 'mit-b3': 44.1, 'mit-b4': 60.8, 'mit-b5': 81.4}
 
-def test_every_name_builds_its_backbone() -> None:
+
+def test_every_name_builds_its_backbone_with_the_size_of_its_paper() -> None:
+    found = {}
     for name in list_backbones():
         with torch.device('meta'):
             model = create_backbone(name, drop_path_rate=.1)
         assert type(model) is (PyramidCPVT if name.startswith(('pyramid', 'pvt', 'mit')) else CPVT)
+        assert name_of(model.state_dict()) == {'mit-b5': 'pvtv2-b5'}.get(name, MEMBERS[name].name)  # the same sizes
+        found[name] = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert {name: found[name] for name in MILLIONS} == pytest.approx(MILLIONS, abs=0.06)
+    assert {*MILLIONS} == {name for name in found if name.startswith(('pvt', 'mit'))}
     assert list_backbones(pretrained=True) == [name for name in list_backbones() if name in RELEASED]
-    assert set(list_backbones(pretrained=True)) == set(RELEASED)
-    assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
+    assert {*RELEASED} <= {*list_backbones()} and {'list_backbones', 'create_backbone'} <= {*cpvt_mm.__all__}
 
 
 @pytest.mark.parametrize('name', ['deit-tiny', 'pvt-tiny', 'pvtv2-b0', 'dinov2-small-reg4', 'lingbot-small',
@@ -74,9 +83,8 @@ def test_mistakes_are_told_in_a_sentence(args: dict, error: type[Exception], wor
         create_backbone(**args)
 
 
-Run = Callable[[str], CompletedProcess]
 BACKBONES = {
-    'PyramidCPVT': partial(PyramidCPVT, NARROW, 160, out_indices=(1, 3), sr_mode='pool', mlp_mode='conv',
+    'PyramidCPVT': partial(PyramidCPVT, dict(NARROW, sr_mode='pool', mlp_mode='conv'), 160, out_indices=(1, 3),
                            position_encoding=[dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
     'CPVT': partial(CPVT, NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1)}
 
@@ -123,9 +131,8 @@ def test_the_backbone_of_a_detectors_checkpoint_travels_as_well(tmp_path: Path) 
     again = PyramidCPVT.from_pretrained(tmp_path)
     for name, tensor in again.state_dict().items():
         assert torch.equal(tensor, weights[f'backbone.{name}'])
-    # The file is a checkpoint like others.
-    other = PyramidCPVT('nano', init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'model.safetensors')))
-    other.init_weights()
+    other = PyramidCPVT('nano')
+    load_pretrained(other, tmp_path / 'model.safetensors')  # which is a checkpoint like others
     assert_same(again, other.eval())
 
 

@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from segmentation_models_pytorch import DPT
-from timm.data import IMAGENET_DEFAULT_MEAN, resolve_model_data_config
+from timm.data import resolve_model_data_config
 from timm.optim import create_optimizer_v2
 from torch import Tensor, nn
 
@@ -62,50 +62,35 @@ def test_forward_and_backward(name: str) -> None:
 
 @pytest.mark.parametrize('name', [PYRAMID, PLAIN])
 @torch.no_grad()
-def test_the_head_pools_the_features(name: str) -> None:
-    model, image = create(name, num_classes=5), torch.randn(1, 3, 64, 96)
-    tokens = model.forward_features(image)
-    pooled = tokens[:, 0] if name == PLAIN else tokens.mean(dim=1)
+def test_the_head_pools_the_features_as_timm_does(name: str) -> None:
+    model, image = create(name, num_classes=5), torch.randn(2, 3, 64, 96)
+    tokens, extra = model.forward_features(image), model.num_prefix_tokens
+    mean = tokens[:, extra:].mean(dim=1)
+    pooled = tokens[:, 0] if name == PLAIN else mean
+    assert extra == (name == PLAIN) and pooled.shape[1] == model.num_features
     assert torch.equal(model.forward_head(tokens, pre_logits=True), pooled)
     assert torch.equal(model(image), model.get_classifier()(pooled))
     model.reset_classifier(0)
-    assert torch.equal(model(image), pooled) and pooled.shape[1] == model.num_features
+    assert torch.equal(model(image), pooled)
+    model.reset_classifier(2, '')
+    assert torch.equal(model(image), model.head(tokens)) and torch.equal(model.forward_head(tokens, True), tokens)
+    model.reset_classifier(0, 'avg')
+    assert torch.equal(model(image), mean)
     model.to('meta', torch.float64).reset_classifier(7)  # is where and as the backbone is
     assert model(torch.randn(1, 3, 64, 96, device='meta', dtype=torch.float64)).shape == (1, 7)
-    assert not model.get_classifier().training
+    assert model.global_pool == 'avg' and not model.get_classifier().training
     model = create(PLAIN, cls_token=False, num_register_tokens=4)
     tokens = model.forward_features(image)
     assert tokens.shape[1] == 4 + 4 * 6
     assert torch.equal(model(image), tokens[:, 4:].mean(dim=1))  # registers are not pooled
 
 
-@pytest.mark.parametrize('name', [PYRAMID, PLAIN])
-@torch.no_grad()
-def test_pooling_is_that_of_timm(name: str) -> None:
-    model, image = create(name, num_classes=5, global_pool='avg'), torch.randn(2, 3, 64, 96)
-    tokens, extra = model.forward_features(image), model.num_prefix_tokens
-    assert extra == (name == PLAIN)
-    mean = tokens[:, extra:].mean(dim=1)
-    assert torch.equal(model(image), model.head(mean))
-    model.reset_classifier(2)
-    assert model.global_pool == 'avg' and model(image).shape == (2, 2)
-    model.reset_classifier(2, '')
-    assert torch.equal(model(image), model.head(tokens)) and torch.equal(model.forward_head(tokens, True), tokens)
-    model.reset_classifier(0, 'avg')
-    assert torch.equal(model(image), mean)
-
-
-@pytest.mark.parametrize('name, mean, rest', [
-    (PYRAMID, IMAGENET_DEFAULT_MEAN, dict(input_size=(3, 224, 224), crop_pct=.9, crop_mode='center')),
-    ('lingbot_small', IMAGENET_DEFAULT_MEAN, dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash')),
-    ('tipsv2_base', (0., 0., 0.), dict(input_size=(3, 448, 448), crop_pct=1., crop_mode='center'))])
 @pytest.mark.parametrize('features_only', [False, True])
-def test_timm_knows_how_images_are_prepared(name: str, mean: tuple[float, ...], rest: dict, features_only: bool
-                                            ) -> None:
+def test_timm_knows_how_images_are_prepared(features_only: bool) -> None:
     with torch.device('meta'):
-        model = timm.create_model(name, features_only=features_only)
-    found = resolve_model_data_config(model)
-    assert found['mean'] == mean and found.items() >= rest.items()
+        model = timm.create_model('tipsv2_base', features_only=features_only)
+    assert resolve_model_data_config(model).items() >= dict(
+        mean=(0., 0., 0.), input_size=(3, 448, 448), crop_pct=1., crop_mode='center').items()
 
 
 def test_what_timm_says_of_weights_is_what_it_says_of_its_copies() -> None:

@@ -14,8 +14,7 @@ Run = Callable[[Tensor], Tensor]
 
 
 def arguments(kind: str, library: str) -> dict[str, Any]:
-    """The arguments of CPVT, without an arch. The libraries resample the table of DINOv2 without registers differently.
-    """
+    """The options of CPVT, without sizes. The libraries resample the table of DINOv2 without registers differently."""
     registers = dict(num_register_tokens=4) if kind != 'dinov2' and kind != 'dinov2-swiglu' else {}
     mlp = dict(mlp_mode='swiglu') if kind.endswith('swiglu') else {}
     if kind.startswith('dinov3'):

@@ -1,19 +1,25 @@
+"""What of a checkpoint fills a backbone, what is refused, and what the log tells."""
 import copy
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.zoo.dino import TRANSFORMERS_DINOV3
+from cpvt_mm.tokens.coordinates import resample
+from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
-from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained, refusal
+from cpvt_mm.zoo.pvt import PVT
+from cpvt_mm.zoo.renaming import Format
+from tests.conftest import GOLDEN, NARROW, pretrained, refusal
+from tests.zoo.test_renaming import PEG, TABLE, narrow
 
-OFFICIAL = GOLDEN / 'official.pth'
-DEEP = dict(type='PEG', ndim=3)
+OFFICIAL, DEIT = GOLDEN / 'official.pth', GOLDEN / 'deit_timm.pth'
+OTHER_WIDTHS = dict(arch=dict(NARROW, embed_dims=(16, 32, 40, 72)))
+DINOV3 = dino.TRANSFORMERS_DINOV3
 
 
 @pytest.fixture
@@ -30,6 +36,14 @@ def assert_filled(model: nn.Module, weights: dict[str, Tensor]) -> None:
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
+def refused(model: nn.Module, path: Path, **options: Any) -> str:
+    """The sentence with which a model refuses a file; it must be unchanged."""
+    before = copy.deepcopy(model.state_dict())
+    message = refusal(load_pretrained, model, path, **options)
+    assert_filled(model, before)
+    return message
+
+
 def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
     model = pretrained(OFFICIAL, out_indices=(0, 1, 2))
     total = sum(parameter.numel() for parameter in model.parameters())
@@ -39,124 +53,129 @@ def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
             f'filled; left over: {", ".join(stage)}') in log
 
 
-def test_what_a_shallower_arch_leaves_over_is_a_warning(weights: dict, path: Path, log: list) -> None:
-    torch.save({name: tensor.half() for name, tensor in weights.items()}, path)
-    load_pretrained(model := PyramidCPVT(dict(NARROW, depths=(2, 2, 2, 2))), path)
-    assert_filled(model, {name: tensor.half().float() for name, tensor in weights.items()})
-    warning, = [message for level, message in log if level == 'WARNING']
-    assert 'is from a larger or different PyramidCPVT: this backbone does not have' in warning and (
-        'stages.2.blocks.2.norm1.weight' in warning)
+def below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: tensor for name, tensor in weights.items()}
 
 
-def test_another_norm_eps_is_a_warning(log: list) -> None:
-    for eps in (1e-5, 1e-6):
-        pretrained(GOLDEN / 'mmseg.pth', norm_eps=eps)
-    warning, = [message for level, message in log if level == 'WARNING']
-    assert warning.startswith('models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e')
+@pytest.mark.parametrize(('contents', 'init_cfg', 'words'), [
+    (lambda own, other: dict(own, **{'neck.bias': torch.ones(1)}), {}, 'parameters filled; left over: neck.bias'),
+    (lambda own, other: dict(state_dict={'neck.bias': torch.ones(1), **below('detector.backbone.', own)}), {},
+     "filled; weights below 'detector.backbone.'; left over: neck.bias"),
+    (lambda own, other: {**below('teacher.backbone.', own), **below('student.backbone.', other)}, {},
+     "below 'teacher.backbone.', not 'student.backbone.'"),
+    (lambda own, other: {**below('teacher.backbone.', other), **below('student.backbone.', own)},
+     dict(prefix='student.backbone'), "weights below 'student.backbone.'; left over"),
+    (lambda own, other: dict(state_dict=own, ema_state_dict=below('module.', other)), {},
+     'weights of state_dict, not of ema_state_dict')])
+def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, weights: dict, path: Path, log: list
+                               ) -> None:
+    torch.save(contents(weights, {name: tensor + 1 for name, tensor in weights.items()}), path)
+    assert_filled(pretrained(path, init_cfg=init_cfg), weights)
+    assert [level for level, text in log if words in text] == ['INFO']
 
 
-@pytest.mark.parametrize('prefix', ['', 'detector.backbone.'])
-def test_the_backbone_of_a_whole_model_is_found(prefix: str, weights: dict, path: Path, log: list) -> None:
-    torch.save(dict(state_dict={'neck.bias': torch.ones(1), **{prefix + k: v for k, v in weights.items()}}), path)
-    assert_filled(pretrained(path), weights)
-    message = next(message for _, message in log if 'format cpvt_mm' in message)
-    assert message.endswith('left over: neck.bias')
-    assert (f'; weights below {prefix!r}; left' in message) == bool(prefix)
+# Format, options of the model that was trained, and of the backbone; what is allowed; level and words of what is told.
+@pytest.mark.parametrize(('fmt', 'trained', 'own', 'allowed', 'level', 'words'), [
+    (twins.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
+     'is from a larger or different PyramidCPVT: this backbone does not have '),
+    (pvt.OF_PVT, dict(cls_token=True), {}, None, 'WARNING', 'does not have 1 of its tensors: stages.3.cls_token'),
+    (twins.MMSEG, {}, dict(norm_eps=1e-6), None, 'WARNING',
+     'models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, unless'),
+    (twins.MMSEG, {}, dict(norm_eps=1e-5), None, 'WARNING', ''),
+    (DINOV3, {}, {}, None, 'WARNING', 'models of format transformers-dinov3 have norm_eps 1e-05, but the backbone has '
+     '1e-06: set norm_eps=1e-05 in arch'),
+    (DINOV3, {}, dict(norm_eps=1e-5, position_encoding=None), None, 'WARNING', '(format transformers-dinov3) was '
+     "trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone does not have"),
+    (rope_vit.MIXED, {}, dict(position_encoding=rope_vit.AXIAL.encoding), None, 'WARNING', 'was trained with the '
+     "position encoding dict(type='MixedRotaryPE'), which the backbone does not"),
+    (deit.TIMM, {}, dict(position_encoding=PEG), 'convs', 'WARNING', 'a.pth lacks, as allow_missing allows: '
+     'position_encoding.0.convs.0.0.weight, position_encoding.0.convs.0.0.bias'),
+    (deit.TIMM, {}, dict(position_encoding=None), None, 'INFO',
+     'parameters filled; its position table is dropped, the backbone has none; left over: pos_embed'),
+    (pvt.OF_PVT, {}, dict(position_encoding=PEG), 'position_encoding', 'INFO', 'its position table is dropped')])
+def test_what_fits_in_part_is_loaded_and_the_rest_is_told(
+        fmt: Format, trained: dict, own: dict, allowed: str | None, level: str, words: str, path: Path, log: list
+        ) -> None:
+    weights = narrow(fmt, **trained).state_dict()
+    torch.save(fmt.to_theirs(weights), path)
+    load_pretrained(model := narrow(fmt, **own), path, allow_missing=allowed)
+    state = model.state_dict()
+    assert all(torch.equal(weights[name], state[name]) for name in {*weights} & {*state})
+    told = [message for found, message in log if found == level]
+    assert len(told) == bool(words) and words in ''.join(told)
 
 
-def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: list) -> None:
-    other = {name: tensor + 1 for name, tensor in weights.items()}
-    torch.save({**{f'teacher.backbone.{k}': v for k, v in other.items()},
-                **{f'student.backbone.{k}': v for k, v in weights.items()}}, path)
-    assert_filled(pretrained(path), other)
-    assert any("below 'teacher.backbone.', not 'student.backbone.'" in message for _, message in log)
-    assert_filled(pretrained(path, init_cfg=dict(prefix='student.backbone')), weights)
+@pytest.mark.parametrize(('fmt', 'own', 'words'), [
+    (twins.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
+    (pvt.OF_PVT, dict(cls_token=True), '1 missing (stages.3.cls_token)'),
+    (deit.TIMM, dict(position_encoding=PEG), '2 missing (position_encoding.0.convs.0.0.weight'),
+    (DINOV3, dict(layer_scale=None), '8 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
+    (DINOV3, dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
+    (DINOV3, dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
+    (DINOV3, dict(position_encoding=TABLE), 'with 71 tensors: 1 missing (position_encoding.0.t'),
+    (rope_vit.AXIAL, dict(position_encoding=rope_vit.MIXED.encoding), '2 missing (position_encoding.0.freq')])
+def test_what_does_not_fit_is_named_and_changes_nothing(fmt: Format, own: dict, words: str, path: Path) -> None:
+    torch.save(fmt.to_theirs(narrow(fmt).state_dict()), path)
+    told = refused(narrow(fmt, **own), path, allow_missing='.' if own is OTHER_WIDTHS else None)
+    assert f'a.pth (format {fmt}) does not fit the {fmt.backbone}, with ' in told and words in told
 
 
-@pytest.mark.parametrize('build, path, init_cfg, words', [
-    (partial(PyramidCPVT, dict(NARROW, embed_dims=(16, 32, 40, 72))), OFFICIAL, dict(allow_missing='.'),
-     'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
-    (partial(PyramidCPVT, NARROW), GOLDEN / 'deit_timm.pth', {},
-     'holds a CPVT (format timm), but the backbone is a PyramidCPVT'),
-    (partial(CPVT, NARROW_PLAIN), OFFICIAL, {},
-     'holds a PyramidCPVT (format twins or timm), but the backbone is a CPVT')])
-def test_what_does_not_fit_is_named(build: Callable[..., nn.Module], path: Path, init_cfg: dict, words: str) -> None:
-    model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path), **init_cfg))
-    assert words in refusal(model.init_weights)
+@pytest.mark.parametrize('change, words', [
+    (lambda x: x / 0, 'has 1 tensors that are not finite, such as {} ('),
+    (lambda x: x.to(torch.int8), '1 of whole numbers ({}); build'),
+    (lambda x: None, '1 missing ({}); build it with the arch and the options of the weights')])
+def test_damaged_weights_are_refused(change: Callable, words: str, weights: dict, path: Path) -> None:
+    name = 'stages.1.blocks.0.mlp.fc1.weight'
+    changed = {**weights, name: change(weights[name])}
+    torch.save({key: tensor for key, tensor in changed.items() if tensor is not None}, path)
+    assert words.format(name) in refused(PyramidCPVT(NARROW), path)
 
 
-def test_a_backbone_on_the_meta_device_is_named() -> None:
+@pytest.mark.parametrize(('name', 'other', 'arch'), [
+    ('deit-tiny', 'deit-small', 'small'), ('mit-b0', 'pvtv2-b0', 'pvtv2-b0'), ('pvtv2-b0', 'mit-b0', 'mit-b0')])
+def test_another_model_is_told_by_name(name: str, other: str, arch: str, path: Path) -> None:
+    torch.save(create_backbone(other).state_dict(), path)
+    assert f', of arch {arch!r} for a backbone of {name.removeprefix("deit-")!r}, does not fit the ' in refused(
+        create_backbone(name), path)
+    told = refused(narrow(deit.TIMM), OFFICIAL)
+    assert 'holds a PyramidCPVT (format twins or timm), but the backbone is a CPVT' in told
+    assert 'holds a CPVT (format timm), but the backbone is a PyramidCPVT' in refused(PyramidCPVT(NARROW), DEIT)
     with torch.device('meta'):
         model = PyramidCPVT(NARROW)
     assert 'the PyramidCPVT is on the meta device, which holds no weights' in refusal(load_pretrained, model, OFFICIAL)
 
 
-def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, path: Path) -> None:
-    gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
-    torch.save({name: tensor for name, tensor in weights.items() if name not in gone}, path)
-    model = PyramidCPVT(NARROW)
-    before = copy.deepcopy(model.state_dict())
-    message = refusal(load_pretrained, model, path)
-    assert message.startswith(f'checkpoint {path} (format cpvt_mm) does not fit the PyramidCPVT, with {len(weights)} '
-                              f'tensors: {len(gone)} missing ({", ".join(gone[:3])}, ...); build it with the arch')
-    assert 'name what may be missing in allow_missing' in message
-    assert_filled(model, before)
-
-
-@pytest.mark.parametrize(('name', 'other', 'words'), [
-    ('deit-tiny', 'deit-small', "of arch 'small' for a backbone of 'tiny', does not fit the CPVT"),
-    ('dinov3-small', 'dinov3-small-plus', "of arch 'small-plus' for a backbone of 'small', does not fit the CPVT"),
-    ('pyramid-cpvt-small', 'pyramid-cpvt-tiny', "of arch 'tiny' for a backbone of 'small', does not fit the Pyramid")])
-def test_weights_of_another_arch_are_a_sentence_with_both_names(name: str, other: str, words: str, path: Path) -> None:
-    torch.save(create_backbone(other).state_dict(), path)
-    assert words in refusal(load_pretrained, create_backbone(name), path)
-
-
 @pytest.mark.parametrize(('allow_missing', 'other'), [
     (r'^stages\.3\.', 'norm'), (['norm', 'attn', 'mlp', 'blocks'], ['attn', 'mlp'])])
-def test_what_may_be_missing_stays_and_is_logged(allow_missing: object, other: object, weights: dict, path: Path,
-                                                 log: list) -> None:
+def test_what_may_be_missing_stays(allow_missing: object, other: object, weights: dict, path: Path, log: list) -> None:
     gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
-    torch.save({name: tensor + 1 for name, tensor in weights.items() if name not in gone}, path)
+    torch.save({name: tensor.half() for name, tensor in weights.items() if name not in gone}, path)
     model = PyramidCPVT(NARROW)
     before = {name: model.state_dict()[name].clone() for name in gone}
-    assert 'missing (stages.3.blocks.1.' in refusal(load_pretrained, model, path, allow_missing=other)
+    assert 'missing (stages.3.blocks.1.' in refused(model, path, allow_missing=other)
     load_pretrained(model, path, allow_missing=allow_missing)
-    assert_filled(model, {**{name: tensor + 1 for name, tensor in weights.items()}, **before})
+    assert_filled(model, {**{name: tensor.half().float() for name, tensor in weights.items()}, **before})
     filled = 1 - sum(weights[name].numel() for name in gone) / sum(tensor.numel() for tensor in weights.values())
-    assert any(f'{int(1000 * filled) / 10} % of the' in message for _, message in log)
-    assert [record for record in log if record[0] == 'WARNING'] == [
-        ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')]
+    (_, info), warning = [record for record in log if record[0] != 'DEBUG']
+    assert f'{int(1000 * filled) / 10} % of the' in info
+    assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')
 
 
-@pytest.mark.parametrize('change, words', [
-    (lambda x: x / 0, 'has 1 tensors that are not finite, such as {} ('),
-    (lambda x: x.to(torch.int8), 'of whole numbers ({}); build')])
-def test_weights_that_are_no_numbers_are_refused(change: Callable, words: str, weights: dict, path: Path) -> None:
-    name = 'stages.1.blocks.0.mlp.fc1.weight'
-    torch.save({**weights, name: change(weights[name])}, path)
-    model = PyramidCPVT(NARROW)
-    before = copy.deepcopy(model.state_dict())
-    assert words.format(name) in refusal(load_pretrained, model, path)
-    assert_filled(model, before)
-
-
-@pytest.mark.parametrize(('cls', 'path', 'name'), [
-    (PyramidCPVT, OFFICIAL, 'stages.0.patch_embed.proj.weight'),
-    (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight')])
-def test_the_stem_is_adapted_and_the_log_says_so(cls: type, path: Path, name: str, log: list) -> None:
-    kwargs = {} if cls is PyramidCPVT else dict(position_encoding=dict(type='LearnablePE'), img_size=64)
-    rgb, model = pretrained(path, cls, **kwargs).state_dict(), pretrained(path, cls, in_channels=4, **kwargs)
+@pytest.mark.parametrize(('fmt', 'name'), [
+    (twins.TWINS, 'stages.0.patch_embed.proj.weight'), (deit.TIMM, 'patch_embed.proj.weight')])
+def test_the_stem_is_adapted_and_the_log_says_so(fmt: Format, name: str, path: Path, log: list) -> None:
+    rgb, model = narrow(fmt).state_dict(), narrow(fmt, in_channels=4)
+    torch.save(fmt.to_theirs(rgb), path)
+    load_pretrained(model, path)
     assert_filled(model, {**rgb, name: rgb[name][:, [0, 1, 2, 0]] * 3 / 4})  # in turn, at the same scale
-    message, = [text for _, text in log if 'adapted' in text]
-    old, new = (tuple(weights[name].shape) for weights in (rgb, model.state_dict()))
-    assert f'; {name} adapted from {old} to {new}; ' in message
+    (width, _, *kernel), (_, message) = rgb[name].shape, next(record for record in log if 'adapted' in record[1])
+    assert f'; {name} adapted from {(width, 3, *kernel)} to {(width, 4, *kernel)}; ' in message
     assert torch.equal(adapt_channels(rgb[name], 1), rgb[name].sum(dim=1, keepdim=True))
 
 
 @torch.no_grad()
 def test_a_backbone_of_clips_starts_as_the_image_backbone(path: Path, log: list[tuple[str, str]]) -> None:
-    flat, deep = PyramidCPVT(NARROW).eval(), PyramidCPVT(NARROW, position_encoding=DEEP).eval()
+    flat, deep = PyramidCPVT(NARROW).eval(), PyramidCPVT(NARROW, position_encoding=dict(type='PEG', ndim=3)).eval()
     torch.save(flat.state_dict(), path)
     load_pretrained(deep, path)
     frames = torch.randn(4, 3, 64, 64)
@@ -166,37 +185,23 @@ def test_a_backbone_of_clips_starts_as_the_image_backbone(path: Path, log: list[
                for _, text in log)
 
 
-DINO = dict(num_register_tokens=2, layer_scale=0.5, norm_eps=1e-5,
-            position_encoding=dict(type='RotaryPE', form='dinov3'))
+@pytest.mark.parametrize('encodings', [[TABLE], [PEG, TABLE]])
+def test_a_table_is_resampled_to_the_grid_of_the_model(encodings: list, log: list) -> None:
+    model = pretrained(DEIT, CPVT, img_size=(96, 128), position_encoding=encodings,
+                       init_cfg=dict(allow_missing='convs'))
+    last = len(encodings) - 1
+    table = torch.load(DEIT, weights_only=True)['pos_embed'][0, 1:]
+    assert torch.equal(model.position_encoding[last].table, resample(table.view(4, 4, 48), (6, 8)))
+    message, = [message for _, message in log if 'format timm' in message]
+    assert f'position_encoding.{last}.table adapted from (4, 4, 48) to (6, 8, 48)' in message
+    assert message.endswith('left over: head.weight, head.bias')
+    model = pretrained(DEIT, CPVT, img_size=64, position_encoding=dict(type='LearnablePE', ndim=1))
+    assert torch.equal(model.position_encoding[0].table, table)
 
 
-@pytest.fixture
-def dinov3(path: Path) -> Path:
-    """A narrow DINOv3 in the format of transformers."""
-    torch.save(TRANSFORMERS_DINOV3.to_theirs(CPVT(NARROW_PLAIN, **DINO).state_dict()), path)
-    return path
-
-
-@pytest.mark.parametrize('change, words', [
-    (dict(layer_scale=None), '8 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
-    (dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
-    (dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
-    (dict(position_encoding=dict(type='LearnablePE')), 'with 71 tensors: 1 missing (position_encoding.0.t')])
-def test_weights_of_another_family_are_refused_whole(change: dict, words: str, dinov3: Path) -> None:
-    model = CPVT(**{'arch': NARROW_PLAIN, **DINO, **change})
-    before = copy.deepcopy(model.state_dict())
-    assert words in refusal(load_pretrained, model, dinov3)
-    assert_filled(model, before)
-
-
-def test_dinov3_without_its_encoding_is_a_warning(dinov3: Path, log: list) -> None:
-    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'position_encoding': None}), dinov3)
-    warning, = [message for level, message in log if level == 'WARNING']
-    assert f"{dinov3} (format transformers-dinov3) was trained with the position encoding dict(type='Rot" in warning
-
-
-def test_weights_are_preferred_to_their_average_and_the_log_says_so(weights: dict, path: Path, log: list) -> None:
-    average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
-    torch.save(dict(state_dict=weights, ema_state_dict=average), path)
-    assert_filled(pretrained(path), weights)
-    assert any('weights of state_dict, not of ema_state_dict' in message for _, message in log)
+def test_tables_of_a_pyramid_stand_beside_other_encodings(path: Path) -> None:
+    whole = PyramidCPVT(NARROW, **PVT)
+    torch.save(whole.state_dict(), path)
+    both = pretrained(path, init_cfg=dict(allow_missing='convs'), position_encoding=[PEG, TABLE])
+    for ours, stage in zip(both.stages, whole.stages, strict=True):
+        assert torch.equal(ours.position_encoding[1].table, stage.position_encoding[0].table)

@@ -1,5 +1,4 @@
 """Formats of checkpoints: what is renamed there and back is the same, and what has no place there is refused."""
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +11,13 @@ from cpvt_mm.zoo.families import FORMATS, detect_format
 from cpvt_mm.zoo.pvt import PVT
 from cpvt_mm.zoo.renaming import Format
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
-from tests.zoo.pvt import LINEAR, PVTV2
+from tests.zoo.peers import LINEAR, PVTV2, build
 
 TABLE, PEG = dict(type='LearnablePE'), dict(type='PEG')
 ROPE_VIT = rope_vit.FAMILY.formats
 OF_PVT = (pvt.OF_PVT, pvt.TRANSFORMERS_PVT, pvt.MMDET_PVT)
 WITH_TABLE = (deit.TIMM, deit.MMPRETRAIN)
+DINOV3 = (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3)
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -37,14 +37,14 @@ def narrow(fmt: Format, **more: Any) -> PyramidCPVT | CPVT:
     """A narrow backbone with the parts of the models of a format, but for other options."""
     if fmt.backbone == 'PyramidCPVT':
         parts = {} if fmt in twins.FAMILY.formats else PVT if fmt in OF_PVT else PVTV2
-        return shaken(PyramidCPVT(**{'arch': NARROW, **parts, **more}))
+        return shaken(build(PyramidCPVT, **{'arch': NARROW, **parts, **more}))
     parts: dict[str, Any] = dict(arch=NARROW_PLAIN, img_size=64, position_encoding=TABLE)
     if fmt in dino.FAMILY.formats:
         parts |= dict(layer_scale=0.5, num_register_tokens=2, position_encoding=fmt.encoding or TABLE)
     if fmt in ROPE_VIT:  # heads of 64 channels
         parts |= dict(arch=dict(embed_dims=128, depth=2, num_heads=2), layer_scale=0.5, position_encoding=fmt.encoding)
-    model = shaken(CPVT(**parts | more))
-    if fmt in (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3):  # keys have no bias there
+    model = shaken(build(CPVT, **parts | more))
+    if fmt in DINOV3:  # keys have no bias there
         for block in model.blocks:
             block.attn.kv.bias.data.chunk(2)[0].zero_()
     return model
@@ -120,7 +120,7 @@ def test_what_a_format_lacks_has_no_place_there(fmt: Format, options: dict[str, 
 
 
 def test_a_bias_of_keys_has_no_place_in_dinov3() -> None:
-    for fmt in (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3):
+    for fmt in DINOV3:
         weights = narrow(fmt).state_dict()
         weights['blocks.1.attn.kv.bias'][:48] = 1.
         assert 'no place for blocks.1.attn.kv.bias (96,)' in refusal(fmt.to_theirs, weights)
@@ -172,12 +172,9 @@ def test_frequencies_under_the_name_of_the_authors_are_the_same() -> None:
     assert_same(found, ours)
 
 
-def prefixed(fmt: Format, *prefixes: str) -> Callable[[], list[str]]:
-    return lambda: [prefix + name for prefix in prefixes for name in fmt.to_theirs(narrow(fmt).state_dict())]
-
-
 def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
-    twins_, names = twins.TWINS, prefixed(twins.TWINS, 'teacher.backbone.', 'student.backbone.', 'backbone.')()
+    twins_, theirs = twins.TWINS, twins.TWINS.to_theirs(narrow(twins.TWINS).state_dict())
+    names = [prefix + name for prefix in ('teacher.backbone.', 'student.backbone.', 'backbone.') for name in theirs]
     assert detect_format(names, 'a.pth') == (twins_, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
     assert detect_format([name for name in names if not name.startswith('b')], 'a.pth').prefix == 'teacher.backbone.'
     assert detect_format(names, 'a.pth', 'student.backbone') == (twins_, 'student.backbone.', ())  # is given
@@ -194,9 +191,3 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
         'pvtv2 or mit, timm-pvtv2, transformers-pvt, transformers-pvtv2, transformers-segformer, mmdet-pvt, '
         'mmdet-pvtv2 or mmseg-mit; for CPVT cpvt_mm, timm, mmpretrain, timm-dinov3, transformers-dinov2, '
         'transformers-dinov3, timm-rope-axial, timm-rope-mixed).')
-
-
-@pytest.mark.parametrize('backbone', ['PyramidCPVT', 'CPVT'])
-def test_every_format_has_a_name_of_its_own(backbone: str) -> None:
-    names = [name for fmt in FORMATS if fmt.backbone == backbone for name in fmt.names]
-    assert len(set(names)) == len(names)

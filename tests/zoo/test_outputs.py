@@ -1,0 +1,130 @@
+"""Weights of other libraries give their outputs here."""
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm import CPVT, create_backbone, load_pretrained
+from cpvt_mm.zoo.families import RELEASED, detect_format
+from openmmlab_runs.checkpoints.fitting import load_weights
+from tests.conftest import GOLDEN, golden_cases, pretrained
+from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, randomized, reference
+from tests.zoo.peers import PEERS, build, peer
+
+
+def assert_close(outputs: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
+    for output, other in zip(outputs, expected, strict=True):
+        # Rounding of a few blocks, relative to the largest value: tens of times 6e-8.
+        torch.testing.assert_close(output, other, rtol=0, atol=1e-5 * float(other.abs().max()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', PEERS)
+def test_of_libraries_and_back(name: str, tmp_path: Path) -> None:
+    theirs, run, ours = peer(name)
+    torch.save(theirs.state_dict(), tmp_path / 'theirs.pth')
+    load_pretrained(ours, tmp_path / 'theirs.pth')
+    found = detect_format(theirs.state_dict(), name)
+    if 'maps' not in name and 'smp' not in name:
+        theirs.load_state_dict(found.format.to_theirs(ours.state_dict()))
+    for size in [(64, 64)] if 'ViT' in name else [(64, 96), (224, 224)][name == 'transformers PVT':]:
+        image = torch.randn(1, 3, *size)
+        assert_close(ours(image), run(image))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name, norm_eps', [('official', 1e-6), ('timm', 1e-6), ('mmseg', 1e-5)])
+def test_of_files_of_twins(name: str, norm_eps: float) -> None:
+    model = pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps)
+    for image, expected in golden_cases(name):
+        assert_close(model(image), expected)
+    if name != 'mmseg':  # which has no norm at the end
+        model = pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps, out_indices=(3,), out_norm=True)
+        weights = torch.load(GOLDEN / f'{name}.pth', weights_only=True)
+        assert torch.equal(model.out_norms['3'].weight, weights['norm.weight'])
+
+
+@torch.no_grad()
+def test_of_a_file_of_timms_deit() -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in np.load(GOLDEN / 'deit_timm_io.npz').items()}
+    model = pretrained(GOLDEN / 'deit_timm.pth', CPVT, img_size=64, position_encoding=dict(type='LearnablePE'),
+                       out_type='raw')
+    assert_close(model(arrays['input']), [arrays['tokens']])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('kind', PATCH_SIZES)
+@pytest.mark.parametrize('library', LIBRARIES)
+def test_of_files_of_narrow_dinos(library: str, kind: str, tmp_path: Path) -> None:
+    golden, patch = torch.load(GOLDEN / 'dino.pth', weights_only=True), PATCH_SIZES[kind]
+    torch.save(golden['models'][library, kind]['weights'], tmp_path / 'a.pth')
+    arch = dict(NARROW, mlp_ratio=6) if kind == 'dinov3-swiglu' else NARROW
+    model = build(CPVT, arch, img_size=4 * patch, out_type='raw', **arguments(kind, library)).eval()
+    load_pretrained(model, tmp_path / 'a.pth')
+    for image, tokens in zip(golden['images'][patch], golden['models'][library, kind]['tokens'], strict=True):
+        assert_close(model(image), [tokens])
+
+
+@torch.no_grad()
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['dinov2', 'dinov2-reg4', 'dinov3'])
+@pytest.mark.parametrize('library', LIBRARIES)
+def test_of_whole_dinos(library: str, kind: str, tmp_path: Path) -> None:
+    name, patch = kind.replace('dinov2', 'dinov2-small').replace('dinov3', 'dinov3-small'), PATCH_SIZES[kind]
+    encoding = arguments(kind, library)['position_encoding']
+    ours = create_backbone(name, out_type='raw', position_encoding=encoding).eval()
+    theirs, run = reference(library, kind, ours.out_channels[0], 12, ours.out_channels[0] // 64, 518)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    load_pretrained(ours, tmp_path / 'a.pth')
+    for height, width in ((224, 224), (518, 392)):
+        # Patches that are not full are dropped in transformers, refused in timm, and completed here.
+        image = torch.randn(1, 3, height // patch * patch, width // patch * patch)
+        torch.testing.assert_close(ours(image)[0], run(image), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', [
+    'lingbot-small', 'lingbot-giant', 'tipsv2-base', 'tipsv2-giant', 'rope-vit-small-axial', 'rope-vit-small-mixed',
+    'rope-vit-small-axial-ape', 'rope-vit-small-mixed-ape'])
+def test_of_narrow_models_of_timm(name: str, tmp_path: Path, log: list) -> None:
+    options, [(file, fmt)] = {**RELEASED[name].options, **RELEASED[name].parts}, RELEASED[name].files.items()
+    patch, arch = options.get('patch_size', 16), dict(embed_dims=192, depth=3, num_heads=3)
+    theirs = randomized(timm.create_model(
+        file.rpartition('/')[2].partition('.')[0], img_size=4 * patch, num_classes=0, dynamic_img_size=True,
+        embed_dim=192, depth=3, num_heads=3), 192)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    if name.endswith('-ape'):  # timm resamples the table in another way than the authors
+        options['position_encoding'] = [dict(type='LearnablePE', antialias=True), options['position_encoding'][1]]
+    model = build(CPVT, arch, **{**options, 'img_size': 4 * patch, 'out_type': 'raw'}).eval()
+    load_pretrained(model, tmp_path / 'a.pth')
+    message, = [text for level, text in log if level != 'DEBUG']
+    assert f'format {fmt}, 100.0 %' in message and message.endswith('left over: nothing')
+    for rows, columns in ((4, 4), (6, 10), (14, 8)):  # the first is that of the table
+        image = torch.randn(1, 3, rows * patch, columns * patch)
+        torch.testing.assert_close(model(image)[0], theirs.forward_features(image), atol=1e-4, rtol=0)
+
+
+class Whole(nn.Module):
+    """A backbone and a head."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize('name', ['mmseg MiT', 'mmdet PVT'])
+def test_checkpoints_of_whole_models_load_as_they_are(name: str, tmp_path: Path) -> None:
+    theirs, _, ours = peer(name)
+    whole, model, wanted = Whole(theirs), Whole(ours), detect_format(theirs.state_dict(), '').format.to_ours(
+        theirs.state_dict())
+    torch.save(dict(state_dict=whole.state_dict()), tmp_path / 'model.pth')
+    for load in (lambda: load_weights(model, tmp_path / 'model.pth'),
+                 lambda: model.load_state_dict(whole.state_dict())):
+        model.load_state_dict({key: torch.zeros_like(value) for key, value in model.state_dict().items()})
+        load()
+        assert all(torch.equal(tensor, wanted[key]) for key, tensor in ours.state_dict().items())
+        assert torch.equal(model.head.weight, whole.head.weight)
