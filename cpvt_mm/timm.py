@@ -82,7 +82,7 @@ class Classifier(TimmModel):
 
     Args:
         backbone: The backbone.
-        maps: Descriptions of the maps of all stages or blocks, see `maps_of`.
+        maps: What timm tells of each map, of all stages or blocks.
         pretrained_cfg: As in `TimmModel`.
         num_classes: Number of classes.
         global_pool: 'token', the class token; 'avg', the mean of the cells; or '', all tokens, of which each gets
@@ -172,22 +172,18 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
     with torch.device('meta'):
         last = create_backbone(name).out_indices[-1]
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))
+    maps = [dict(info, module=f'backbone.{info["module"]}') for info in whole.feature_info]
     if not features_only:
         if isinstance(whole, PyramidCPVT):  # one norm ends the last stage, in PVT v2 that of the stage
             kwargs |= dict(out_indices=(last,), out_norm=whole.stages[-1].norm is None)
         backbone = create_backbone(name, pretrained, in_channels=in_chans, **kwargs)
-        return Classifier(backbone, maps_of(whole), config, num_classes, global_pool)
+        return Classifier(backbone, maps, config, num_classes, global_pool)
     if out_indices is None:
         out_indices = len(whole.out_indices) if isinstance(whole, PyramidCPVT) else 1
     if isinstance(out_indices, int):
         out_indices = last_of(last + 1, out_indices)
     backbone = create_backbone(name, pretrained, in_channels=in_chans, out_indices=tuple(out_indices), **kwargs)
-    return Features(backbone, FeatureInfo(maps_of(whole), backbone.out_indices), config)
-
-
-def maps_of(backbone: Backbone) -> list[dict[str, Any]]:
-    """Returns what timm tells of each map of a backbone that is in an attribute `backbone`."""
-    return [dict(info, module=f'backbone.{info["module"]}') for info in backbone.feature_info]
+    return Features(backbone, FeatureInfo(maps, backbone.out_indices), config)
 
 
 def _register(name: str) -> None:

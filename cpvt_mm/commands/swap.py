@@ -8,9 +8,9 @@ from mmengine.config import Config
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.swap.same import is_recognised
-from cpvt_mm.swap.swapping import SAME, take_data
-from cpvt_mm.swap.writing import changes, check_model_of
+from cpvt_mm.swap.probing import is_recognised
+from cpvt_mm.swap.swapping import SAME
+from cpvt_mm.swap.writing import changes, check_model_of, take_data
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.load import load_pretrained
 from openmmlab_data.descriptions import check_written

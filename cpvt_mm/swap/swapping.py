@@ -12,53 +12,23 @@ from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.families import find_released
 from cpvt_mm.zoo.family import IMAGENET
-from openmmlab_data.fitted_model import set_classes
 from openmmlab_runs.checkpoints.loading import bands_loader
-from openmmlab_runs.config_walk import walk
-from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.registry import in_scope
+from openmmlab_runs.config_walk import dicts, walk
 
-from .adapting import adapt_heads, adapt_neck, adapt_optimizer, channels_key, set_schedule
-from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
-from .same import TYPES, is_recognised, same_backbone
-from .targets import OPTIMIZERS, TARGETS, Backbone, Target
+from .probing import (
+    TYPES,
+    CannotBuild,
+    CannotRun,
+    CannotSwap,
+    Maps,
+    is_recognised,
+    probe_backbone,
+    probe_necks,
+    same_backbone,
+)
+from .targets import TARGETS, Backbone, Target, adapt_optimizer, set_schedule
 
 SAME = 'same'
-# A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
-SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
-TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)
-
-
-def take_data(cfg: Config, source: Config) -> Config:
-    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another one.
-
-    Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
-    """
-    task, wanted = task_of(source), task_of(cfg)
-    if task != wanted:
-        raise UserError(f'the model is for {wanted}, but the data of {source.filename} is for {task}: name data for '
-                        'the same task.')
-    new = copy.deepcopy(cfg)
-    for key in TAKEN:
-        new.pop(key, None)
-        if key in source:
-            new[key] = copy.deepcopy(source[key])
-    _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
-    with in_scope(source.default_scope):
-        classes = classes_of(build_unread(dataset))
-    if not classes:
-        raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '
-                        'metainfo=dict(classes=(...)).')
-    set_classes(new.model, len(classes))
-    preprocessor = source.model.get('data_preprocessor') or {}
-    for key in ('size', 'size_divisor'):
-        if task == 'semantic' and key in preprocessor:
-            new.model.data_preprocessor[key] = preprocessor[key]
-    return new
-
-
 Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
@@ -105,7 +75,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     _remove_imports(cfg)
     adapt_optimizer(cfg.get('optim_wrapper') or {}, new)
     if schedule:
-        set_schedule(cfg, new, OPTIMIZERS[target.cls])
+        set_schedule(cfg, new)
     return cfg
 
 
@@ -153,8 +123,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
     with torch.device('meta'):
         new = target.cls(**arguments)
 
-    necks = owner.get('neck') or []
-    necks = necks if isinstance(necks, list) else [necks]
+    necks = dicts(owner.get('neck'))
     if necks:
         target.adapt_neck(necks[0])
     _adapt(owner, necks, old, Maps(new.out_channels, new.strides), scope)
@@ -165,7 +134,8 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
     holders = [cfg.model]
     for key in path:
         holders.append(holders[-1][key])
-    _remove_weights([*holders, cfg])
+    for holder in [*holders, cfg]:
+        holder.update({key: None for key in ('pretrained', 'init_cfg', 'load_from') if holder.get(key)})
     if 'in_channels' not in arguments and not bands_loader(cfg.get('train_dataloader')):  # which a pipeline normalizes
         released = find_released(checkpoint) if checkpoint else None
         _set_normalization(holders, cfg, *(released.normalization if released else IMAGENET))
@@ -174,24 +144,17 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
 
 def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, new: Maps, scope: str | None) -> None:
     """Adapts the first neck, and the heads if their channels depend on the backbone."""
-    if not necks or channels_key(necks[0]) not in necks[0]:  # necks without channels, such as pooling, accept any maps
+    if not necks or _channels_key(necks[0]) not in necks[0]:  # necks without channels, such as pooling, accept any maps
         adapt_heads(owner, old.channels, new.channels)
-    elif isinstance(necks[0].get('out_channels'), int):
-        adapt_neck(necks[0], old.channels, new.channels)
-    else:
-        old_read = probe_necks(necks, old, scope)
-        adapt_neck(necks[0], old.channels, new.channels)
+        return
+    old_read = None if isinstance(necks[0].get('out_channels'), int) else probe_necks(necks, old, scope)
+    adapt_neck(necks[0], old.channels, new.channels)
+    if old_read:
         try:
             new_read = probe_necks(necks, new, scope)
         except CannotBuild as error:  # the necks could be built for the old channels
             raise CannotRun(str(error)) from error
         adapt_heads(owner, old_read.channels, new_read.channels)
-
-
-def _remove_weights(holders: Sequence[dict[str, Any]]) -> None:
-    """Removes pretrained weights from all that contain the old backbone."""
-    for holder in holders:
-        holder.update({key: None for key in ('pretrained', 'init_cfg', 'load_from') if holder.get(key)})
 
 
 def _remove_imports(cfg: Config) -> None:
@@ -214,3 +177,82 @@ def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config, mean: Seq
                 node.pop('rgb_to_bgr', None)
                 node['to_rgb' if 'to_rgb' in node else 'bgr_to_rgb'] = True
             node = node.get('data_preprocessor')
+
+
+# Entries of a model that do not read feature maps.
+NO_HEADS = ('backbone', 'neck', 'data_preprocessor', 'train_cfg', 'test_cfg', 'init_cfg')
+# Heads of mmseg: without an in_index they take the last map.
+SEGMENTATION_HEADS = ('decode_head', 'auxiliary_head')
+
+
+def _channels_key(neck: dict[str, Any]) -> str:
+    """Returns the name of a neck's argument for its input channels."""
+    return 'embed_dim' if 'embed_dim' in neck else 'in_channels'  # mmseg's Feature2Pyramid
+
+
+def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
+    """Changes the input channels of a neck from those of the old maps to those of the new ones, in place.
+
+    Raises CannotSwap if it does not fit `old`. A neck without channels accepts any maps.
+    """
+    key = _channels_key(neck)
+    expected = neck.get(key)
+    if expected is None:
+        return
+    if isinstance(expected, int) and expected == old[-1]:
+        neck[key] = new[-1]
+        return
+    outputs = neck.get('out_channels')
+    if isinstance(outputs, (list, tuple)) and list(outputs[:len(old)]) == list(old):
+        # SSD's neck passes the maps through, and makes additional maps from the last one.
+        neck['out_channels'] = type(outputs)([*new, *outputs[len(old):]])
+    for was, becomes in ((old, new), (old[::-1], new[::-1])):
+        if not isinstance(expected, int) and list(expected) == list(was):
+            neck[key] = type(expected)(becomes)
+            return
+    raise CannotSwap(f'its neck {neck["type"]} has {key} {expected}, but its backbone gives '
+                     f'{", ".join(map(str, old))}: correct the config.')
+
+
+def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
+    """Changes the input channels of all heads in a model from those of the maps that they got, in place.
+
+    Raises CannotSwap if a head does not fit `old`, or its channels cannot be set in the config.
+    """
+    for name, entry in model.items():
+        if name in NO_HEADS:
+            continue
+        for path, node in walk(entry, (name,)):
+            where = '.'.join(map(str, path))
+            if node.get('shared_head'):
+                raise CannotSwap(f'its {where}.shared_head, {node["shared_head"]["type"]}, is the last stage of the '
+                                 'old backbone and takes its channels only.')
+            is_head_of_mmseg = name in SEGMENTATION_HEADS and len(path) - isinstance(entry, list) == 1
+            _adapt_node(node, where, list(old), list(new), -1 if is_head_of_mmseg else None)
+
+
+def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int], default_index: int | None) -> None:
+    """Adapts a dict of a head at path `where`; without `in_index`, its map is that of `default_index`, if any."""
+    expected = node.get('in_channels')
+    index = node.get('in_index', default_index)
+    if isinstance(expected, (list, tuple)) and list(expected) == old:
+        node['in_channels'] = type(expected)(new)
+    elif expected is not None and index is not None:
+        indices = [index] if isinstance(index, int) else index
+        try:
+            was, becomes = ([channels[i] for i in indices] for channels in (old, new))
+        except IndexError:
+            was = becomes = []
+        if was != ([expected] if isinstance(expected, int) else list(expected)):
+            raise CannotSwap(f'its {where} has in_channels {expected} for in_index {index}, but gets '
+                             f'{", ".join(map(str, old))}: correct the config.')
+        node['in_channels'] = becomes[0] if isinstance(expected, int) else becomes
+        if node.get('num_convs') == 0 and node.get('channels') == expected:  # a head that only classifies
+            node['channels'] = becomes[0]
+    elif len(old) == 1:
+        # With a single map, every part with the same number of channels reads it.
+        for key in ('in_channels', 'out_channels') if 'featmap_strides' in node else ('in_channels',):
+            if node.get(key) == old[0]:
+                node[key] = new[0]
+    if node.get('c1_in_channels') == old[0]:  # DeepLabV3+ also takes the first map
+        node['c1_in_channels'] = new[0]

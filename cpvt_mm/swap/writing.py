@@ -1,4 +1,5 @@
-"""Reads a config by path or name, and writes a changed config that inherits from it."""
+"""Reads a config by path or name, puts the data of another in, and writes a changed config that inherits from it."""
+import copy
 import os
 import sys
 from collections.abc import Iterator
@@ -8,16 +9,24 @@ from typing import Any
 
 from mmengine.config import Config
 
+from openmmlab_data.fitted_model import set_classes
 from openmmlab_runs.checkpoints.fitting import check_load_from
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.checkpoints.reading import open_checkpoint
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import leaves
+from openmmlab_runs.data.config_datasets import task_of
+from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
 from openmmlab_runs.engine.config import LIBRARIES, check_config
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.pure_python import to_text_style
+from openmmlab_runs.registry import in_scope
+
+# A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
+SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
+TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)
 
 
 def read_config(name: str) -> Config:
@@ -166,3 +175,31 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for key in sorted({**was, **becomes}, key=lambda key: parents.index(key.rpartition('.')[0])):
         if was.get(key, ...) != becomes.get(key, ...):
             yield from (f'{sign} {key} = {side[key]!r}' for sign, side in (('-', was), ('+', becomes)) if key in side)
+
+
+def take_data(cfg: Config, source: Config) -> Config:
+    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another one.
+
+    Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
+    """
+    task, wanted = task_of(source), task_of(cfg)
+    if task != wanted:
+        raise UserError(f'the model is for {wanted}, but the data of {source.filename} is for {task}: name data for '
+                        'the same task.')
+    new = copy.deepcopy(cfg)
+    for key in TAKEN:
+        new.pop(key, None)
+        if key in source:
+            new[key] = copy.deepcopy(source[key])
+    _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
+    with in_scope(source.default_scope):
+        classes = classes_of(build_unread(dataset))
+    if not classes:
+        raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '
+                        'metainfo=dict(classes=(...)).')
+    set_classes(new.model, len(classes))
+    preprocessor = source.model.get('data_preprocessor') or {}
+    if task == 'semantic':
+        new.model.data_preprocessor |= {key: preprocessor[key] for key in ('size', 'size_divisor')
+                                        if key in preprocessor}
+    return new

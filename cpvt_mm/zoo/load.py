@@ -19,7 +19,9 @@ from .renaming import POSITION_TABLE, Format
 
 Weights = dict[str, Tensor]
 BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
-DROPPED = 'its position table is dropped, the backbone has none'
+MISFIT = ('build it with the arch and the options of the weights (patch_size, registers, layer_scale, modes, '
+          'position_encoding; see create_backbone), use other weights, or name what may be missing in allow_missing, a '
+          "regular expression such as 'position_encoding'")
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
@@ -49,28 +51,29 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     wanted = backbone.state_dict()
     found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
-    what = f'checkpoint {checkpoint} (format {found.format}){_sizes(name_of(renamed), name_of(wanted))}'
+    what, arch, own = f'checkpoint {checkpoint} (format {found.format})', name_of(renamed), name_of(wanted)
+    if arch and own and arch != own:
+        what += f', of arch {arch!r} for a backbone of {own!r},'
     fitted, adapted = _adapt(backbone, renamed, wanted)
     blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
     # What would change what the layers compute: registers, and more parameters in the same block.
     held = {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
             or ((match := BLOCK.match(name)) and match[0] in blocks)}
     missing = [name for name in wanted if name not in fitted]
-    check_filled(held, wanted, [name for name in missing if not any(re.search(part, name) for part in patterns)], what,
-                 backbone)
+    lacking = [name for name in missing if not any(re.search(part, name) for part in patterns)]
+    refuse({**compare(held, wanted), 'missing': lacking}, what,
+           f'the {type(backbone).__name__}, with {len(wanted)} tensors', MISFIT)
     backbone.load_state_dict(held, strict=False)
     used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
+    left = [name for name in weights if not name.startswith(found.prefix)
+            or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
     notes = [*([f'weights of {key}, not of {ema_key}'] if ema_key else []), *adapted,
-             f'left over: {", ".join(_left_over(weights, found, used)) or "nothing"}']
+             f'left over: {", ".join(left) or "nothing"}']
     _log(checkpoint, backbone, held, found, notes)
     doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}'] if missing else []
     doubts += _doubts(backbone, checkpoint, what, found.format, [name for name in fitted if name not in wanted])
     for text in doubts:
         print_log(text, 'current', logging.WARNING)
-
-
-def _sizes(arch: str | None, wanted: str | None) -> str:
-    return f', of arch {arch!r} for a backbone of {wanted!r},' if arch and wanted and arch != wanted else ''
 
 
 def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, wanted: Weights
@@ -99,22 +102,17 @@ def _adapt(backbone: nn.Module, weights: Weights, wanted: Weights) -> tuple[Weig
         if len(here) == 1:  # beside other encodings
             weights[here[0]] = weights.pop(name)
         elif not tables:
-            notes = [DROPPED]
+            notes = ['its position table is dropped, the backbone has none']
     before = dict(weights)
-    fit_encodings(backbone, weights)
+    for name, module in backbone.named_modules():
+        if isinstance(module, PositionEncoding):
+            module.fit_weights(weights, f'{name}.')
     stem = next((name for name in wanted if name.endswith(STEM)), STEM)  # the first one of a pyramid
     if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != wanted[stem].shape[1]:
         weights[stem] = adapt_channels(weights[stem], wanted[stem].shape[1])
     return weights, notes + [
         f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
         for name, tensor in weights.items() if tensor.shape != before[name].shape]
-
-
-def fit_encodings(backbone: nn.Module, weights: Weights) -> None:
-    """Adapts weights of a backbone's position encodings in place; see `PositionEncoding.fit_weights`."""
-    for name, module in backbone.named_modules():
-        if isinstance(module, PositionEncoding):
-            module.fit_weights(weights, f'{name}.')
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
@@ -125,11 +123,6 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
     return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
-
-
-def _left_over(weights: Weights, found: Detected, used: set[str]) -> list[str]:
-    return [name for name in weights if not name.startswith(found.prefix)
-            or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
 
 
 def _log(checkpoint: str | Path, backbone: nn.Module, filled: Weights, found: Detected, notes: list[str]) -> None:
@@ -183,12 +176,3 @@ def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: obje
     for name in theirs:
         del state_dict[prefix + name]
     state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
-
-
-def check_filled(weights: Weights, wanted: Weights, missing: Sequence[str], what: str, backbone: nn.Module) -> None:
-    """Raises a UserError, which begins with `what`, if weights do not fit a backbone, or these names are missing."""
-    refuse({**compare(weights, wanted), 'missing': missing}, what,
-           f'the {type(backbone).__name__}, with {len(wanted)} tensors',
-           'build it with the arch and the options of the weights (patch_size, registers, layer_scale, modes, '
-           'position_encoding; see create_backbone), use other weights, or name what may be missing in allow_missing, '
-           "a regular expression such as 'position_encoding'")

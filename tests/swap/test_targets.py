@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap.adapting import adapt_heads, adapt_neck
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone
+from cpvt_mm.swap.swapping import adapt_heads, adapt_neck
 from cpvt_mm.swap.targets import blocks_by_depth, choose_blocks, choose_stages
 from tests.conftest import refusal
 

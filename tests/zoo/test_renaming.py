@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
+from cpvt_mm.zoo import deit, dino, pvt, twins
 from cpvt_mm.zoo.families import FORMATS, detect_format
 from cpvt_mm.zoo.pvt import PVT
 from cpvt_mm.zoo.renaming import Format
@@ -14,7 +14,7 @@ from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.zoo.peers import LINEAR, PVTV2, build
 
 TABLE, PEG = dict(type='LearnablePE'), dict(type='PEG')
-ROPE_VIT = rope_vit.FAMILY.formats
+DINO, ROPE_VIT = dino.FAMILY.formats[:3], (dino.AXIAL, dino.MIXED)
 OF_PVT = (pvt.OF_PVT, pvt.TRANSFORMERS_PVT, pvt.MMDET_PVT)
 WITH_TABLE = (deit.TIMM, deit.MMPRETRAIN)
 DINOV3 = (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3)
@@ -39,7 +39,7 @@ def narrow(fmt: Format, **more: Any) -> PyramidCPVT | CPVT:
         parts = {} if fmt in twins.FAMILY.formats else PVT if fmt in OF_PVT else PVTV2
         return shaken(build(PyramidCPVT, **{'arch': NARROW, **parts, **more}))
     parts: dict[str, Any] = dict(arch=NARROW_PLAIN, img_size=64, position_encoding=TABLE)
-    if fmt in dino.FAMILY.formats:
+    if fmt in DINO:
         parts |= dict(layer_scale=0.5, num_register_tokens=2, position_encoding=fmt.encoding or TABLE)
     if fmt in ROPE_VIT:  # heads of 64 channels
         parts |= dict(arch=dict(embed_dims=128, depth=2, num_heads=2), layer_scale=0.5, position_encoding=fmt.encoding)
@@ -52,7 +52,7 @@ def narrow(fmt: Format, **more: Any) -> PyramidCPVT | CPVT:
 
 @pytest.mark.parametrize(('fmt', 'options'), [
     *((fmt, {}) for fmt in FORMATS),
-    *((fmt, dict(mlp_mode='swiglu')) for fmt in (deit.TIMM, *dino.FAMILY.formats)),
+    *((fmt, dict(mlp_mode='swiglu')) for fmt in (deit.TIMM, *DINO)),
     *((fmt, tokens) for fmt in WITH_TABLE for tokens in (dict(cls_token=False), dict(dist_token=True))),
     (deit.TIMM, dict(num_register_tokens=2, layer_scale=0.5)),
     *((fmt, dict(position_encoding=[TABLE, fmt.encoding])) for fmt in ROPE_VIT),
@@ -104,13 +104,13 @@ REFUSED: list[tuple[Format, dict[str, Any], str]] = [
         (dict(position_encoding=None), 'lack pos_embed'), (dict(img_size=(64, 80)), 'shape (1, 21, 48)'),
         (dict(position_encoding=dict(type='LearnablePE', ndim=1, grid=(6, 8))), 'shape (48, 48)'),
         (dict(position_encoding=[TABLE, PEG]), 'position_encoding.1.convs.0.0.weight'))),
-    *((fmt, dict(layer_scale=None, num_register_tokens=0), 'the weights lack ') for fmt in dino.FAMILY.formats),
-    *((fmt, dict(position_encoding=TABLE), deit.TABLE) for fmt in dino.FAMILY.formats if fmt.encoding),
+    *((fmt, dict(layer_scale=None, num_register_tokens=0), 'the weights lack ') for fmt in DINO),
+    *((fmt, dict(position_encoding=TABLE), deit.TABLE) for fmt in DINO if fmt.encoding),
     (deit.MMPRETRAIN, dict(layer_scale=0.5), 'blocks.0.ls1.gamma'),
     *((fmt, dict(position_encoding=encodings), words) for fmt in ROPE_VIT for encodings, words in (
         ([fmt.encoding, PEG], 'position_encoding.1.convs'), ([fmt.encoding, TABLE], 'position_encoding.1.table'),
         ([dict(type='LearnablePE', grid=(4, 6)), fmt.encoding], 'shape (1, 24, 128)'))),
-    (rope_vit.AXIAL, dict(position_encoding=rope_vit.MIXED.encoding), 'position_encoding.0.frequencies.0')]
+    (dino.AXIAL, dict(position_encoding=dino.MIXED.encoding), 'position_encoding.0.frequencies.0')]
 
 
 @pytest.mark.parametrize(('fmt', 'options', 'words'), REFUSED)
@@ -133,7 +133,7 @@ def test_a_bias_of_keys_has_no_place_in_dinov3() -> None:
     (deit.TIMM, {'rope.freqs': torch.ones(1)}, 'of a model with rope.freqs, which CPVT does not have'),
     (twins.MMSEG, {'norm_list.0.weight': torch.ones(1)}, 'with norm_list.0.weight, which PyramidCPVT does not have'),
     (pvt.TRANSFORMERS_PVT, {'encoder.patch_embeddings.3.position_embeddings': torch.zeros(1, 48, 64)}, '(1, 48, 64)'),
-    (rope_vit.MIXED, {'rope.freqs': torch.ones(2, 2, 4, 16)}, 'heads have 32 channels, but must have 64')])
+    (dino.MIXED, {'rope.freqs': torch.ones(2, 2, 4, 16)}, 'heads have 32 channels, but must have 64')])
 def test_models_that_differ_are_refused(fmt: Format, more: dict[str, Tensor], words: str) -> None:
     assert words in refusal(fmt.to_ours, {**fmt.to_theirs(narrow(fmt).state_dict()), **more})
 
@@ -163,7 +163,7 @@ def test_biases_that_are_masked_or_left_out_are_zeros(mask: float) -> None:
 
 
 def test_frequencies_under_the_name_of_the_authors_are_the_same() -> None:
-    fmt = rope_vit.MIXED
+    fmt = dino.MIXED
     ours = narrow(fmt).state_dict()
     theirs = fmt.to_theirs(ours)
     frequencies = theirs.pop('rope.freqs')
