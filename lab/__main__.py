@@ -1,10 +1,9 @@
-"""Runs a command of the lab: `python -m lab NAME [options]`; without a name it lists them."""
+"""Runs a command of the lab: `python -m lab COMMAND [options]`; without one it lists them."""
 import ast
-import sys
-from importlib import import_module
 from pathlib import Path
 
-from openmmlab_runs.errors import UserError, did_you_mean, exit_on_error, say
+from openmmlab_runs.cli import run_command
+from openmmlab_runs.errors import exit_on_error
 
 
 def find_commands() -> dict[str, str]:
@@ -15,16 +14,7 @@ def find_commands() -> dict[str, str]:
 
 @exit_on_error
 def main() -> None:
-    commands = find_commands()
-    name, *options = sys.argv[1:] or ['--help']
-    if name in ('-h', '--help'):
-        say('usage: python -m lab NAME [options]; python -m lab NAME --help prints the options.',
-            *(f'  {command:<24}  {" ".join(what.split())}' for command, what in commands.items()))
-        return
-    if name not in commands:
-        raise UserError(f'{name!r} is not a command{did_you_mean(name, commands)}; there are {", ".join(commands)}.')
-    sys.argv = [f'python -m lab {name}', *options]  # as argparse tells it
-    import_module(f'lab.commands.{name}').main()
+    run_command('python -m lab', 'lab.commands', find_commands())
 
 
 if __name__ == '__main__':

@@ -3,10 +3,13 @@ import functools
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from mmengine.config import DictAction
+
+from .errors import UserError, did_you_mean, say
 
 
 class CfgOptions(DictAction):
@@ -18,6 +21,26 @@ class CfgOptions(DictAction):
             if '=' not in option:
                 parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
         super().__call__(parser, namespace, values, option_string)
+
+
+def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:
+    """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
+
+    A module, whose name has `_` for `-`, is imported only when it is called. `--version` prints a `version`.
+    """
+    name, *options = sys.argv[1:] or ['--help']
+    if name in ('-h', '--help'):
+        width = max(map(len, commands))
+        say(f'usage: {program} COMMAND [options]; {program} COMMAND --help prints the options'
+            f'{", and --version the version" if version else ""}.',
+            *(f'  {command:<{width}}  {" ".join(what.split())}' for command, what in commands.items()))
+    elif version and name == '--version':
+        say(f'{program} {version}')
+    elif name in commands:
+        sys.argv = [f'{program} {name}', *options]  # as argparse tells it
+        import_module(f'{package}.{name.replace("-", "_")}').main()
+    else:
+        raise UserError(f'{name!r} is not a command{did_you_mean(name, commands)}; there are {", ".join(commands)}.')
 
 
 def command_parser(description: str | None) -> ArgumentParser:

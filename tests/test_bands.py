@@ -21,10 +21,14 @@ from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as run_test
 from openmmlab_runs.predict.predicting import build_inferencer, infer, predict
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
-from tests.openmmlab_data.layouts import dataset
+from tests.openmmlab_data.layouts import dataset, made
 from tests.tools.conftest import Run
 
 SIZE = 64, 80  # height and width
+
+
+def write_planes(path: Path, values: np.ndarray) -> None:
+    tifffile.imwrite(path, values, photometric='minisblack', planarconfig='separate')
 
 
 def write(root: Path) -> None:
@@ -38,22 +42,13 @@ def write(root: Path) -> None:
             labels = np.zeros(SIZE, np.uint8)
             labels[top:top + 25, left:left + 40] = 1
             values = rng.normal(1000, 50, (4, *SIZE)) + 3000. * labels
-            tifffile.imwrite(root / split / f'images/{split}{index}.tif', values.astype(np.uint16),
-                             photometric='minisblack', planarconfig='separate')
+            write_planes(root / split / f'images/{split}{index}.tif', values.astype(np.uint16))
             Image.fromarray(labels).save(root / split / f'masks/{split}{index}.png')
-
-
-def made(tmp_path: Path, task: str, **options: object) -> tuple[Config, list[str]]:
-    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', task, 'nano', iters=2, batch=2, **options)
-    overrides = {f'{split}_dataloader.{key}': value for split in ('train', 'val', 'test')
-                 for key, value in (('num_workers', 0), ('persistent_workers', False))}
-    return load_config(tmp_path / 'my.py', overrides, str(tmp_path / 'work')), lines
 
 
 @pytest.mark.parametrize('task', [pytest.param('instances', marks=pytest.mark.slow), 'semantic'])
 def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
-    write(tmp_path / 'data')
-    cfg, lines = made(tmp_path, task, masks='instances' if task == 'instances' else None)
+    cfg, lines = made(write, tmp_path, task, iters=2, batch=2, masks='instances' if task == 'instances' else None)
     assert any(line.startswith('Images are loaded whole, with 4 channels of uint16') for line in lines)
     sample = dataset(cfg, 'val')[0]['inputs']
     assert sample.shape == (4, *SIZE) and sample.dtype == torch.float32 and abs(sample.mean()) < 0.5
@@ -71,12 +66,11 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
                     'cpu')
     for one in found:
         assert one.size == SIZE and one.plot().shape == (*SIZE, 3)
-        np.testing.assert_array_equal(one.label_map if task == 'semantic' else one.boxes,
-                                      found[0].label_map if task == 'semantic' else found[0].boxes)
+        for part in ('label_map', 'boxes'):
+            np.testing.assert_array_equal(getattr(one, part), getattr(found[0], part))
+    painted = found[0].plot(labels=False)
+    assert painted.dtype == np.uint8 and painted.std() > 10
     inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
-    one, = infer(inferencer, image)
-    painted = one.plot(labels=False)
-    assert painted.shape == (*SIZE, 3) and painted.dtype == np.uint8 and painted.std() > 10
     assert 'has shape (64, 80, 3) (height, width, channels), but' in refusal(
         lambda: list(infer(inferencer, pixels[..., :3])))
     tiled, = infer(inferencer, image, tile=48)
@@ -116,17 +110,15 @@ def test_images_that_no_model_takes_are_refused(channels: int, options: dict[str
     write(tmp_path / 'data')
     paths = [*(tmp_path / 'data').rglob('*.tif')]
     for path in paths if channels == 200 else paths[:1]:
-        tifffile.imwrite(path, np.ones((channels, *SIZE), np.uint16), photometric='minisblack', planarconfig='separate')
+        write_planes(path, np.ones((channels, *SIZE), np.uint16))
     assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', 'instances', masks='instances', **{
         'arch': 'nano', **options})
 
 
 def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
-    write(tmp_path / 'data')
-    cfg, _ = made(tmp_path, 'semantic')
-    folder = tmp_path / 'data/train/images'
+    cfg, _ = made(write, tmp_path, 'semantic')
     for name, values in (('train1', np.ones((4, *SIZE), np.float32)), ('train0', np.ones((3, *SIZE), np.uint16))):
-        tifffile.imwrite(folder / f'{name}.tif', values, photometric='minisblack', planarconfig='separate')
+        write_planes(tmp_path / f'data/train/images/{name}.tif', values)
     plan = plan_checks(cfg, ['train'])[0]
     found = {(one.kind, Path(one.file).stem) for checked in check_files(cfg, plan) for one in checked.findings}
     assert found == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}
@@ -134,8 +126,7 @@ def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
 
 def test_weights_for_colours_are_spread_over_the_channels(tmp_path: Path, fake_released: Callable) -> None:
     weights = fake_released('cpvt_mm://pvtv2-b0')['stages.0.patch_embed.proj.weight']
-    write(tmp_path / 'data')
-    new_config(tmp_path / 'data', tmp_path / 'my.py', 'semantic')
-    backbone = build_model(load_config(tmp_path / 'my.py')).backbone
+    cfg, _ = made(write, tmp_path, 'semantic', arch=None)
+    backbone = build_model(cfg).backbone
     backbone.init_weights()
     torch.testing.assert_close(backbone.stages[0].patch_embed.proj.weight, weights[:, [0, 1, 2, 0]] * 3 / 4)

@@ -6,8 +6,10 @@ import pytest
 
 from cpvt_mm.__main__ import COMMANDS
 from cpvt_mm.version import __version__
+from openmmlab_runs.engine import load_config
 from tests.conftest import ROOT
-from tests.tools.conftest import Capture, Run
+from tests.openmmlab_data.layouts import NO_WORKERS
+from tests.tools.conftest import Capture, Run, change_annotations
 
 COMMAND = '../cpvt_mm/__main__.py'
 TOOLS = {'train': 'train.py', 'test': 'test.py', 'predict': '../demo/image_demo.py',
@@ -15,16 +17,15 @@ TOOLS = {'train': 'train.py', 'test': 'test.py', 'predict': '../demo/image_demo.
          'export': 'deployment/export.py'}
 
 
-def test_alone_it_lists_its_commands(run_tool: Run, capsys: Capture) -> None:
+def test_alone_it_lists_its_commands_and_it_tells_its_version_and_which_command_was_meant(
+        run_tool: Run, capsys: Capture) -> None:
     assert run_tool(COMMAND) == run_tool(COMMAND, '--help') == ''
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith('  ')]
     assert listed == [*COMMANDS] * 2 == [*TOOLS] * 2
     assert {path.stem for path in (ROOT / 'cpvt_mm/commands').glob('[!_]*.py')} == {
         name.replace('-', '_') for name in COMMANDS}
-
-
-def test_it_tells_its_version(run_tool: Run, capsys: Capture) -> None:
     assert run_tool(COMMAND, '--version') == '' and capsys.readouterr().out == f'cpvt_mm {__version__}\n'
+    assert run_tool(COMMAND, 'trian').startswith("error: 'trian' is not a command: did you mean train; there are ")
 
 
 @pytest.mark.parametrize('command, tool', TOOLS.items())
@@ -34,10 +35,6 @@ def test_a_command_has_the_options_of_its_tool(command: str, tool: str, run_tool
         assert run_tool(name, *args) == '0'
         helps.append(capsys.readouterr().out.split())
     assert helps[1] == ['usage:', 'cpvt_mm', command, *helps[0][2:]]
-
-
-def test_an_unknown_command_names_the_nearest(run_tool: Run) -> None:
-    assert run_tool(COMMAND, 'trian').startswith("error: 'trian' is not a command: did you mean train; there are ")
 
 
 def test_the_help_does_not_wait_for_what_training_needs(run_python: Run) -> None:
@@ -53,14 +50,22 @@ finally:
     assert done.stdout.startswith('usage: cpvt_mm train ') and done.stdout.endswith('\nset()\n'), done.stderr
 
 
-def test_data_becomes_a_config_and_the_next_command_trains_it(
+def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_it(
         run_tool: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
+    change_annotations(data / 'instances_training.json', lambda coco: coco['annotations'][0].update(
+        bbox=[500, 500, 9, 9]))
     assert run_tool(COMMAND, 'new-config', data, 'my.py', '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64,
                     '--iters', 2, '--batch', 2) == ''
-    program, *args = shlex.split(capsys.readouterr().out.rpartition('Next: ')[2])
-    assert program == 'cpvt_mm'
-    assert run_tool(COMMAND, *args, '--cfg-options', *(
-        f'{split}_dataloader.{option}' for split in ('train', 'val')
-        for option in ('num_workers=0', 'persistent_workers=False'))) == ''
-    assert (tmp_path / 'work_dirs/my/iter_2.pth').is_file()
+    printed = capsys.readouterr().out
+    assert f'{data} has COCO annotations.' in printed
+    assert f'error, box outside of its image, or without area: {tmp_path}/my_annotations/train.json has bbox' in printed
+    assert (tmp_path / 'my_annotations/samples.png').exists()
+    *_, last = printed.splitlines()
+    told, _, command = last.rpartition(' Next: ')
+    program, *args = shlex.split(command)
+    assert (told, program) == ('Wrote my.py.', 'cpvt_mm')
+    assert run_tool(COMMAND, *args, '--cfg-options', *(f'{key}={value}' for key, value in NO_WORKERS.items())) == ''
+    cfg = load_config('work_dirs/my/my.py')
+    assert (cfg.scale, cfg.max_iters, cfg.batch_size) == ((96, 64), 2, 2)
+    assert (tmp_path / 'work_dirs/my/iter_2.pth').is_file() and [*tmp_path.glob('work_dirs/my/best_*.pth')]

@@ -15,7 +15,7 @@ from rich.progress import track
 from torch import nn
 
 from cpvt_mm.export import PARTS, exported, load_part
-from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
+from cpvt_mm.export.comparing import SHAPES, check, compare, describe, describe_classes
 from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.cli import add_cfg_options, command_parser
 from openmmlab_runs.engine import load_config
@@ -37,14 +37,6 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def to_row(difference: Difference) -> dict[str, object]:
-    """Returns the cells of a table row, by column name."""
-    batch, height, width = difference.shape
-    last = {'largest output': f'{difference.scale:.2g}'} if difference.count is None else {'boxes': difference.count}
-    return {'batch': batch, 'height x width': f'{height} x {width}', 'largest difference': f'{difference.largest:.1e}',
-            **last}
-
-
 def export(args: argparse.Namespace, cfg: Config, model: nn.Module) -> None:
     """Exports a model of a config, and compares the file with it."""
     description = describe(cfg)
@@ -53,8 +45,10 @@ def export(args: argparse.Namespace, cfg: Config, model: nn.Module) -> None:
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        rows = [to_row(difference) for difference in differences]
-        print(markdown_table(rows[0], (row.values() for row in rows)), end='')
+        last = 'largest output' if differences[0].count is None else 'boxes'
+        print(markdown_table(('batch', 'height x width', 'largest difference', last), (
+            (one.shape[0], '{1} x {2}'.format(*one.shape), f'{one.largest:.1e}',
+             f'{one.scale:.2g}' if one.count is None else one.count) for one in differences)), end='')
         check(differences)
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

@@ -4,7 +4,6 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 """
 import argparse
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -19,7 +18,7 @@ from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import shell
 
 
-def number_or_auto(text: str) -> int | Literal['auto']:
+def number_or_auto(text: str) -> int | str:
     return 'auto' if text == 'auto' else int(text)
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,33 +87,26 @@ def score(text: str) -> tuple[str, float]:
 def open_images(args: argparse.Namespace) -> Iterable[Named]:
     """Returns the images that the arguments name; a UserError if what is written could replace them."""
     source, out = Path(args.image), Path(args.out_dir)
-    is_camera = args.image.isdecimal() and not source.exists()
-    images = images_of(int(args.image) if is_camera else args.image, args.urls)
-    if out.resolve() == (source if source.exists() else root_of(args.image)).resolve():
+    is_there = source.exists()
+    images = images_of(int(args.image) if args.image.isdecimal() and not is_there else args.image, args.urls)
+    if out.resolve() == (source if is_there else root_of(args.image)).resolve():
         raise UserError(f'--out-dir {out} is the folder of the images: choose another.')
     return images
 
 
+@dataclass
 class Results:
-    """Predicts images and writes what is found into a folder.
-
-    Args:
-        folder: The folder.
-        is_semantic: Whether there are label maps, or else boxes in one file.
-        is_plain: Whether images are read as 8 bits; a warning names the first that loses bits.
-        run: Predicts an image.
-        plot: Paints a prediction.
-    """
-
-    def __init__(self, folder: Path, is_semantic: bool, is_plain: bool, run: Callable[[Named], Iterator[Prediction]],
-                 plot: Callable[[Prediction], np.ndarray]) -> None:
-        self.folder, self.run, self.plot = folder, run, plot
-        self.predictions = folder / (LABEL_MAPS if is_semantic else PREDICTIONS)
-        self.is_plain = self.warns = is_plain
-        self.names: set[str] = set()
-        self.failed: dict[str, str] = {}
-        self.found: dict[str, Prediction] = {}
-        self.written: set[Path] = set()
+    """Predicts images and writes what is found into a folder."""
+    folder: Path
+    predictions: Path  # the folder of label maps, or else the file of boxes
+    is_plain: bool  # whether images are read as 8 bits; a warning names the first that loses bits
+    run: Callable[[Named], Iterator[Prediction]]
+    plot: Callable[[Prediction], np.ndarray]
+    names: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Prediction] = field(default_factory=dict)
+    written: set[Path] = field(default_factory=set)
+    has_warned: bool = False
 
     def add(self, named: Named) -> None:
         """Predicts and writes each page of an image, and keeps the faults."""
@@ -142,11 +135,11 @@ class Results:
         else:
             self._write(self.predictions / f'{name}.png', prediction.label_map, prediction.palette)
         self._write(self.folder / f'{name}.png', self.plot(prediction))
-        if self.warns and isinstance(page.image, Path):
+        if self.is_plain and not self.has_warned and isinstance(page.image, Path):
             with suppress(UnidentifiedImageError), Image.open(page.image) as image:
                 if has_16_bits(image):
                     say(f'warning: {page.image} {LOSES_BITS}; this warning is printed once.')
-                    self.warns = False
+                    self.has_warned = True
 
     def _write(self, path: Path, pixels: np.ndarray, palette: Any = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +178,8 @@ def main() -> None:
             progress.update(in_tiles, completed=done, total=count, visible=done < count)
 
         results = Results(
-            folder, cfg.default_scope == 'mmseg', not inferencer.bands_loader, lambda page: infer(
+            folder, folder / (LABEL_MAPS if cfg.default_scope == 'mmseg' else PREDICTIONS), not inferencer.bands_loader,
+            lambda page: infer(
                 inferencer, page, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
                 max_pixels=args.max_pixels, tell=tell),
             lambda found: found.plot(score_thr, not args.no_labels))

@@ -15,8 +15,10 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
 
+from cpvt_mm.new_config import new_config
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.written_labels import write_labels
+from openmmlab_runs.engine import load_config
 from tests.tools.conftest import save
 
 WIDTH, HEIGHT = 80, 60
@@ -31,6 +33,22 @@ BOX_LINE = '{} 0.25 0.583333 0.25 0.5'
 POLYGON_LINE = '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333'
 
 Write = Callable[[Path], None]
+
+
+NO_WORKERS = {f'{split}_dataloader.{key}': value for split in ('train', 'val', 'test')
+              for key, value in (('num_workers', 0), ('persistent_workers', False))}
+
+
+def made(write: Write | None, root: Path, *args: Any, out: str = 'my.py', **options: Any) -> tuple[Config, list[str]]:
+    """Writes data to `root/data`, unless they are there, and a config for them; returns the config and what is told.
+
+    The backbone is nano, which has no weights to fetch, unless another one is given; the work dir is `root/work`.
+    """
+    if write:
+        write(root / 'data')
+    arch = {} if {'arch', 'base'} & options.keys() or len(args) > 1 else dict(arch='nano')
+    lines = new_config(root / 'data', root / out, *args, **arch, **options)
+    return load_config(root / out, NO_WORKERS, str(root / 'work')), lines
 
 
 def dataset(cfg: Config, split: str) -> BaseDataset:

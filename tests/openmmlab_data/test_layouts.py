@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import MessageHub
 from pycocotools import mask as coco_mask
 
-from cpvt_mm.new_config import new_config
 from openmmlab_data.channels import measure_bands
 from openmmlab_data.descriptions import describe_data
 from openmmlab_data.form.dataset import LabelledData, Picture
@@ -23,7 +21,7 @@ from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import find_data, task_for
 from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.data.config_datasets import check_before_training
-from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.engine import train
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, refusal
 from tests.openmmlab_data import layouts
@@ -37,12 +35,6 @@ def read(write: layouts.Write, root: Path, **options: object) -> LabelledData:
     data = find_data(root, ReadingOptions(**options))
     assert contents(root) == before
     return data
-
-
-def made(write: layouts.Write, tmp_path: Path, *args: object, **kwargs: object) -> tuple[Config, list[str]]:
-    write(tmp_path / 'data')
-    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **{'arch': 'nano', **kwargs})
-    return load_config(tmp_path / 'my.py'), lines
 
 
 def stems(data: BaseDataset | Sequence[Picture]) -> list[str]:
@@ -117,6 +109,7 @@ def with_lonely_files(root: Path) -> None:
     (layouts.yolo_named('train: images/train\nval: images/val'), [
         'train: 2 images of images/train/, 2 objects.', 'val: 2 images of images/val/, 2 objects.',
         '1 images are in no split that ', 'such as old_export/images/z.jpg.']),
+    (layouts.yolo_named('train: images/train\nval: images/train'), ['2 images are in train and val']),
     (with_lonely_files, ['1 XML files have no image', 'lonely.xml', '1 images have no XML file', 'bare.jpg',
                          'val has no object of class dog.']),
     (layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: np.tri(60, 80, -53, np.uint8)), [
@@ -129,19 +122,29 @@ def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str],
     assert all(any(one in line for line in lines) for one in words)
 
 
-@pytest.mark.parametrize('description, words', [
-    ('train: images/nothing', 'names images/nothing for train, which is not there'),
-    ('train: {a: [b]}', 'for train, but this is a folder, a list of images'), ('kpt_shape: [a, b]', 'has kpt_shape '),
-    ('names: [[cat], dog]', 'for names, but these are a list'), ('names: [*x]', 'is not YAML')])
-def test_a_description_that_means_nothing_is_an_error(description: str, words: str, tmp_path: Path) -> None:
-    layouts.yolo(tmp_path, description=f'names: [cat, dog]\n{description}')
+def foreign(root: Path, name: str, content: str) -> None:
+    save(root / 'images/a.jpg', layouts.PIXELS)
+    layouts.text(root / name, content)
+
+
+@pytest.mark.parametrize('write, words', [
+    *((partial(layouts.yolo, description=f'names: [cat, dog]\n{description}'), words) for description, words in (
+        ('train: images/nothing', 'names images/nothing for train, which is not there'),
+        ('train: {a: [b]}', 'for train, but this is a folder, a list of images'),
+        ('kpt_shape: [a, b]', 'has kpt_shape '), ('names: [[cat], dog]', 'for names, but these are a list'),
+        ('names: [*x]', 'is not YAML'))),
+    *((partial(foreign, name=name, content=content), f'{words}, which are not read: ') for name, content, words in (
+        ('annotations.xml', '<annotations><track id="0"></track></annotations>', 'CVAT for video'),
+        ('via_project.json', '{"_via_settings": {}, "_via_img_metadata": {}}', 'the VGG Image Annotator'),
+        ('a.jpg.json', '{"objects": [{"classTitle": "cat"}]}', 'Supervisely'),
+        ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'Datumaro'),
+        ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes polygons'),
+        ('_annotations.csv', 'filename,width,height,class,xmin,ymin,xmax,ymax\n', 'boxes in a CSV file'),
+        ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
+        ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI')))])
+def test_what_is_not_read_is_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
+    write(tmp_path)
     assert words in refusal(find_data, tmp_path)
-
-
-def test_a_validation_that_is_the_training_is_obeyed_and_told(tmp_path: Path) -> None:
-    data = read(layouts.yolo_named('train: images/train\nval: images/train'), tmp_path)
-    assert stems(data.splits['val']) == stems(data.splits['train']) == ['a', 'b']
-    assert any('2 images are in train and val' in line for line in data.notes)
 
 
 def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Path) -> None:
@@ -170,11 +173,10 @@ def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: P
 
 def test_images_without_objects_are_kept_and_may_be_left_out(tmp_path: Path) -> None:
     save(tmp_path / 'data/images/train/empty.jpg', layouts.PIXELS)
-    cfg, lines = made(layouts.yolo, tmp_path)
-    assert stems(layouts.dataset(cfg, 'train')) == ['a', 'b', 'empty']
-    assert any('1 images of train have no objects: they teach' in line for line in lines)
-    new_config(tmp_path / 'data', tmp_path / 'other.py', arch='nano', drop_empty=True)
-    assert stems(layouts.dataset(load_config(tmp_path / 'other.py'), 'train')) == ['a', 'b']
+    for drop_empty, expected in ((False, ['a', 'b', 'empty']), (True, ['a', 'b'])):
+        cfg, lines = layouts.made(layouts.yolo, tmp_path, out=f'{drop_empty}.py', drop_empty=drop_empty)
+        assert stems(layouts.dataset(cfg, 'train')) == expected
+        assert any('1 images of train have no objects: they teach' in line for line in lines)
 
 
 @pytest.mark.parametrize('name, split', [
@@ -231,22 +233,6 @@ def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
     assert len(data.splits['train'][0].objects) == 100_000 and time.process_time() - begin < 20
 
 
-@pytest.mark.parametrize('name, content, words', [
-    ('annotations.xml', '<annotations><track id="0"></track></annotations>', 'CVAT for images 1.1'),
-    ('via_project.json', '{"_via_settings": {}, "_via_img_metadata": {}}', 'Export Annotations (COCO format)'),
-    ('a.jpg.json', '{"objects": [{"classTitle": "cat"}]}', 'Supervisely'),
-    ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'datum convert'),
-    ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes'),
-    ('_annotations.csv', 'filename,width,height,class,xmin,ymin,xmax,ymax\n', 'CSV'),
-    ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
-    ('label_2/a.txt', 'Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59\n', 'KITTI')])
-def test_what_is_not_read_is_named_with_the_way_out(name: str, content: str, words: str, tmp_path: Path) -> None:
-    save(tmp_path / 'data/images/a.jpg', layouts.PIXELS)
-    layouts.text(tmp_path / 'data' / name, content)
-    message = refusal(find_data, tmp_path / 'data')
-    assert words in message and 'which are not read' in message
-
-
 def test_thin_structures_keep_their_pixels(tmp_path: Path) -> None:
     thin = np.zeros((600, 800), np.uint8)
     thin[:, 100:103] = 1
@@ -256,7 +242,7 @@ def test_thin_structures_keep_their_pixels(tmp_path: Path) -> None:
             save(root / f'images/{split}/{name}.jpg', np.zeros((600, 800, 3), np.uint8))
             save(root / f'labels/{split}/{name}.png', thin)
 
-    cfg, lines = made(write, tmp_path)
+    cfg, lines = layouts.made(write, tmp_path)
     assert cfg.scale == (800, 600) and cfg.crop_size == (320, 320)
     assert layouts.dataset(cfg, 'train')[0]['inputs'].shape == (3, 320, 320)
     assert any(line.startswith('The thinnest class is 3.0 pixels wide') for line in lines)
@@ -268,7 +254,7 @@ def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> 
         save(root / 'images/val/d.jpg', layouts.PIXELS[:40])
         save(root / 'annotations/val/d.png', layouts.label_map()[:40])
 
-    cfg, _ = made(write, tmp_path)
+    cfg, _ = layouts.made(write, tmp_path)
     check_before_training(cfg, ['val'])
     cfg.val_dataloader.batch_size = 2
     assert 'val_dataloader.batch_size is 2, but images have several sizes' in refusal(
@@ -284,9 +270,9 @@ def test_batches_without_objects_train(tmp_path: Path) -> None:
         for name in 'efgh':
             save(root / f'images/train/{name}.jpg', layouts.PIXELS)
 
-    made(write, tmp_path, iters=6, batch=1)
-    train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
-    assert (tmp_path / 'run/iter_6.pth').exists()
+    cfg, _ = layouts.made(write, tmp_path, iters=6, batch=1)
+    train(cfg)
+    assert (tmp_path / 'work/iter_6.pth').exists() and [*tmp_path.glob('work/best_*.pth')]
     assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
 
 

@@ -1,6 +1,7 @@
 """Refusals of setup_env.sh, and its calls of uv: with a Python that only writes down what it is told."""
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,7 +46,8 @@ def run(tmp_path: Path) -> Run:
     def call(stack: str = 'onedl', **variables: object) -> subprocess.CompletedProcess:
         (tmp_path / 'calls').write_text('')
         environ = {name: value for name, value in os.environ.items() if name not in unset}
-        environ.update({name: str(value) for name, value in variables.items()}, PATH=f'{tmp_path}:{environ["PATH"]}')
+        environ['PATH'] = f'{tmp_path}:{environ["PATH"]}'
+        environ.update({name: str(value) for name, value in variables.items()})
         return subprocess.run([ROOT / 'tools/misc/setup_env.sh', stack, tmp_path / 'env'], capture_output=True,
                               text=True, timeout=60, env=environ)
 
@@ -58,34 +60,25 @@ def installed(folder: Path) -> list[str]:
     return [line.split(f'{folder}/env/bin/python ')[1] for line in lines if line.startswith('pip install ')]
 
 
-@pytest.mark.parametrize('variables, sentence', [
-    (dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl."),
-    (dict(OPERATORS='mmcv'), "OPERATORS is 'mmcv', but must be torchvision or compiled."),
-    (dict(TORCH='2.5.1'), "TORCH is '2.5.1', but must be a version such as 2.14 or 2.14.1, from 2.6 on."),
-    (dict(TORCH='newest'), "TORCH is 'newest', but must be a version such as 2.14 or 2.14.1, from 2.6 on."),
-    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1' (which is not there), but must be Python 3.10 to 3.14.")])
+@pytest.mark.parametrize('version, variables, sentence', [
+    ('3.11.7', dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl."),
+    ('3.11.7', dict(OPERATORS='mmcv'), "OPERATORS is 'mmcv', but must be torchvision or compiled."),
+    *(('3.11.7', dict(TORCH=torch), f"TORCH is '{torch}', but must be a version such as 2.14 or 2.14.1, from 2.6 on.")
+      for torch in ('2.5.1', 'newest')),
+    ('3.9.18', {}, "PYTHON is '{python}' (Python 3.9.18), but must be Python 3.10 to 3.14."),
+    ('3.11.7', dict(PYTHON='python2.1'),
+     "PYTHON is 'python2.1' (which is not there), but must be Python 3.10 to 3.14."),
+    ('3.11.7', dict(OPERATORS='compiled', PATH='{here}/tools'),
+     'OPERATORS is compiled, but there is no C++ compiler: install g++ or clang.')])
 def test_what_cannot_be_is_refused_before_there_is_a_folder(
-        variables: dict[str, str], sentence: str, run: Run, tmp_path: Path) -> None:
-    if 'PYTHON' not in variables:
-        variables = dict(variables, PYTHON=tmp_path / 'python')
-    done = run(**variables)
-    assert (done.returncode, done.stdout, done.stderr) == (2, '', f'{sentence}\n')
-    assert not (tmp_path / 'env').exists()
-
-
-def test_python_and_the_compiler_are_looked_at(run: Run, tmp_path: Path) -> None:
-    python = write_python(tmp_path, '3.9.18')
-    assert run(PYTHON=python).stderr == (
-        f"PYTHON is '{python}' (Python 3.9.18), but must be Python 3.10 to 3.14.\n")
-    python = write_python(tmp_path)
-    tools = tmp_path / 'tools'
-    tools.mkdir()
+        version: str, variables: dict[str, str], sentence: str, run: Run, tmp_path: Path) -> None:
+    python = write_python(tmp_path, version)
+    (tmp_path / 'tools').mkdir()
     for name in ('bash', 'dirname', 'cat', 'cksum', 'sh'):
-        (tools / name).symlink_to(subprocess.check_output(['which', name], text=True).strip())
-    done = subprocess.run([ROOT / 'tools/misc/setup_env.sh', 'onedl', tmp_path / 'env'], capture_output=True, text=True,
-                          env=dict(PATH=str(tools), PYTHON=str(python), OPERATORS='compiled'))
-    assert (done.returncode, done.stderr) == (
-        2, 'OPERATORS is compiled, but there is no C++ compiler: install g++ or clang.\n')
+        (tmp_path / 'tools' / name).symlink_to(str(shutil.which(name)))
+    done = run(**{'PYTHON': python, **{key: text.format(here=tmp_path) for key, text in variables.items()}})
+    assert (done.returncode, done.stdout, done.stderr) == (2, '', sentence.format(python=python) + '\n')
+    assert not (tmp_path / 'env').exists()
 
 
 def test_a_folder_of_others_and_a_second_run_are_left_alone(run: Run, tmp_path: Path) -> None:
@@ -129,10 +122,9 @@ def test_uv_finds_packages_where_pip_does(run: Run, tmp_path: Path) -> None:
 def test_a_step_that_fails_is_named_with_its_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / 'error').write_text('Resolving\nerror: Failed to fetch: `x`\n  cause: dns error\n\nhint: try later\n')
     done = run(PYTHON=tmp_path / 'python')
-    log = tmp_path / 'env/setup.log'
     assert done.stderr == (
         "The step 'torch, mmdet, mmsegmentation and cpvt_mm' failed (error: Failed to fetch: `x` cause: dns error): "
-        f'mend that and run the same command again; {log} has the rest.\n')
+        f'mend that and run the same command again; {tmp_path}/env/setup.log has the rest.\n')
     assert done.returncode == 2 and not (tmp_path / 'env/.cpvt_mm_ready').exists()
 
 

@@ -13,7 +13,7 @@ from tests.conftest import GOLDEN, ROOT, UPERNET, toy_overrides
 from tests.processes import free_port, wait_until
 from tests.tools.conftest import Run
 
-DATASET, BACKBONE = 'train_dataloader.dataset', 'model.backbone'
+DATASET = 'train_dataloader.dataset'
 
 
 @pytest.mark.parametrize('checkpoint, words', [('iter_2.pth', 'continue from iter_2.pth with --resume'),
@@ -29,9 +29,6 @@ def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatc
     assert run_tool('train.py', UPERNET, '--work-dir', tmp_path) == f'Interrupted: {words}.'
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.parametrize('mistake, words', [
     ('--launcher pytorch', 'is for processes that pytorch starts, but RANK is not set'),
     ('--auto-scale-lr', '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
@@ -39,15 +36,11 @@ SLOW = pytest.mark.slow
     ('--resume published.pth', 'has no meta, optimizer, message_hub, so training cannot resume from it'),
     pytest.param('--amp', 'Mixed precision needs a GPU, but torch sees none: leave out --amp.',
                  marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')),
-    *(pytest.param(f'--cfg-options {options}', words, marks=SLOW) for options, words in (
-        (f'{BACKBONE}.type=PyramidCVPT', 'PyramidCVPT is not in the'),
+    # Those of models are in test_entrances.py.
+    *(pytest.param(f'--cfg-options {options}', words, marks=pytest.mark.slow) for options, words in (
         ('optim_wrapper.optimizer.type=AdmaW', 'AdmaW, which is not a registered optimizer: did you mean AdamW'),
-        (f'{BACKBONE}.in_channels=4',
-         'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: set in_channels=3, or'),
-        (f'{BACKBONE}.arch=tiny', 'decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
         (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
         (f'load_from={GOLDEN}/timm.pth', 'tensors of the model: use a checkpoint of such a model, or load weights'),
-        (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not ex'),
         (f'{DATASET}.data_root=no',
          f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
         ('optim_wrapper.optimizer.lr=1e30 train_cfg.max_iters=9', 'Training has stopped: ')))])
