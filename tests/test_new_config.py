@@ -47,12 +47,12 @@ def large(root: Path) -> None:
 def varied(root: Path) -> None:
     layouts.voc_flat(root)
     save(root / 'train/a.png', np.zeros((600, 900, 3), np.uint8))
-    text(root / 'train/b.xml', XML.format('dog').replace('30', '20').replace('50', '30'))
+    text(root / 'train/b.xml', XML.format(name='dog').replace('30', '20').replace('50', '30'))
 
 
 def flat(factor: int) -> Write:
     """All boxes are three times as wide as high."""
-    return partial(yolo, line=f'{{}} 0.5 0.5 {24 * factor / 80} {8 * factor / 60}')
+    return partial(yolo, line=f'{{label}} 0.5 0.5 {24 * factor / 80} {8 * factor / 60}')
 
 
 def value(cfg: Any, key: str) -> Any:
@@ -207,7 +207,7 @@ def test_validation_may_be_another_file_or_folder(data: Path, tmp_path: Path) ->
         found = find_data(source, val=str(data / name))
         assert {split: len(own) for split, own in found.splits.items()} == dict(train=8, val=4)
     voc(tmp_path / 'boxes')
-    voc(tmp_path / 'more', xml=XML.replace('{}', 'dog'))
+    voc(tmp_path / 'more', xml=XML.replace('{name}', 'dog'))
     assert 'name data of the same kind' in refusal(find_data, source, val=str(tmp_path / 'boxes'))
     shutil.rmtree(tmp_path / 'more/ImageSets')
     own = loaded(find_data(tmp_path / 'boxes', val=str(tmp_path / 'more')), tmp_path / 'out')['val']

@@ -4,7 +4,7 @@ The images are 80 x 60 pixels (width x height), two to train on and two to valid
 """
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ LEFT, TOP, RIGHT, BOTTOM = CORNERS = (10, 20, 30, 50)  # of the object
 CLASSES = ('cat', 'dog')
 SPLITS = dict(a='train', b='train', c='val', d='val')
 POLYGON = [(LEFT, TOP), (RIGHT, TOP), (RIGHT, BOTTOM), (LEFT, BOTTOM)]
-XML = ('<annotation><size><width>80</width><height>60</height></size><object><name>{}</name><bndbox><xmin>11</xmin>'
+XML = ('<annotation><size><width>80</width><height>60</height></size><object><name>{name}</name><bndbox><xmin>11</xmin>'
        '<ymin>21</ymin><xmax>30</xmax><ymax>50</ymax></bndbox></object></annotation>')
-BOX_LINE = '{} 0.25 0.583333 0.25 0.5'
-POLYGON_LINE = '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333'
+BOX_LINE = '{label} 0.25 0.583333 0.25 0.5'
+POLYGON_LINE = '{label} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333'
 
 Write = Callable[[Path], None]
 
@@ -86,42 +86,39 @@ def label_map(label: int = 1, background: int = 0) -> np.ndarray:
     return pixels
 
 
+def each(images: str, files: str, content: str, more: Mapping[str, str] = {}) -> Write:
+    """A file for each image: `images` and `files` are paths with places for the name and the split; and some more."""
+    def write(root: Path) -> None:
+        for label, name, stem, split in samples():
+            save(root / images.format(stem, split), PIXELS)
+            text(root / files.format(stem, split), content.format(label=label, name=name, stem=stem))
+        for path, lines in more.items():
+            text(root / path, lines)
+    return write
+
+
+def lists(path: str, line: str = '{}', names: tuple[str, str] = ('train', 'val')) -> dict[str, str]:
+    """The content of a list for each split."""
+    return {path.format(name): '\n'.join(line.format(stem, split) for stem in names_of(split))
+            for name, split in zip(names, ('train', 'val'), strict=True)}
+
+
 # Pascal VOC
 
-def voc(root: Path, lists: str = 'Main', images: str = 'JPEGImages', xml: str = XML) -> None:
-    for _, name, stem, _ in samples():
-        save(root / f'{images}/{stem}.jpg', PIXELS)
-        text(root / f'Annotations/{stem}.xml', xml.format(name))
-    for split in ('train', 'val'):
-        text(root / f'ImageSets/{lists}/{split}.txt', '\n'.join(names_of(split)))
+def voc(root: Path, folder: str = 'Main', xml: str = XML) -> None:
+    each('JPEGImages/{0}.jpg', 'Annotations/{0}.xml', xml, lists(f'ImageSets/{folder}/{{}}.txt'))(root)
 
 
-def voc_flat(root: Path) -> None:
-    for _, name, stem, split in samples():
-        save(root / f'{split}/{stem}.png', PIXELS)
-        text(root / f'{split}/{stem}.xml', XML.format(name))
-
-
-def voc_trainval(root: Path) -> None:
-    """`trainval` and `val` say which images are to train on."""
-    voc(root)
-    (root / 'ImageSets/Main/train.txt').unlink()
-    text(root / 'ImageSets/Main/trainval.txt', '\n'.join(SPLITS))
-
-
-def voc_spaces(root: Path) -> None:
-    """Names with spaces, in subfolders, with the numbers of lists of a class."""
-    for _, name, stem, _ in samples():
-        save(root / f'JPEGImages/sub/my {stem}.JPG', PIXELS)
-        text(root / f'Annotations/sub/my {stem}.xml', XML.format(name))
-    text(root / 'ImageSets/Main/train.txt', '\ufeffsub/my a\r\nmy b  1\r\n')
-    text(root / 'ImageSets/Main/val.txt', 'sub\\my c\nmy d -1')
-
-
-def voc_polygons(root: Path) -> None:
-    """Roboflow writes polygons into VOC."""
-    points = ''.join(f'<x{i}>{x}</x{i}><y{i}>{y}</y{i}>' for i, (x, y) in enumerate(POLYGON, start=1))
-    voc(root, xml=XML.replace('<bndbox>', f'<polygon>{points}</polygon><bndbox>'))
+voc_flat = each('{1}/{0}.png', '{1}/{0}.xml', XML)
+# `trainval` and `val` say which images are to train on.
+voc_trainval = each('JPEGImages/{0}.jpg', 'Annotations/{0}.xml', XML, {
+    'ImageSets/Main/trainval.txt': '\n'.join(SPLITS), 'ImageSets/Main/val.txt': 'c\nd'})
+# Names with spaces, in subfolders, with the numbers of lists of a class.
+voc_spaces = each('JPEGImages/sub/my {0}.JPG', 'Annotations/sub/my {0}.xml', XML, {
+    'ImageSets/Main/train.txt': '\ufeffsub/my a\r\nmy b  1\r\n', 'ImageSets/Main/val.txt': 'sub\\my c\nmy d -1'})
+# Roboflow writes polygons into VOC.
+voc_polygons = partial(voc, xml=XML.replace('<bndbox>', '<polygon>' + ''.join(
+    f'<x{i}>{x}</x{i}><y{i}>{y}</y{i}>' for i, (x, y) in enumerate(POLYGON, start=1)) + '</polygon><bndbox>'))
 
 
 # YOLO
@@ -130,58 +127,43 @@ def yolo(root: Path, line: str = BOX_LINE, suffix: str = '.jpg', description: st
          places: tuple[str, str] = ('images/{}', 'labels/{}'), pixels: np.ndarray = PIXELS) -> None:
     for label, _, stem, split in samples():
         save(root / places[0].format(split) / f'{stem}{suffix}', pixels)
-        text(root / places[1].format(split) / f'{stem}.txt', line.format(label) + '\n')
+        text(root / places[1].format(split) / f'{stem}.txt', line.format(label=label) + '\n')
     if description:
         text(root / 'data.yaml', description)
 
 
-def yolo_polygons(root: Path) -> None:
-    yolo(root, POLYGON_LINE)
+yolo_polygons = partial(yolo, line=POLYGON_LINE)
 
 
-def yolo_named(description: str, places: tuple[str, str] = ('images/{}', 'labels/{}')) -> Write:
+def yolo_named(description: str) -> Write:
     """Only the splits that data.yaml names count, so an old export beside them does not."""
     def write(root: Path) -> None:
-        yolo(root, description=f'names: [cat, dog]\n{description}', places=places)
-        for folder in ('images', 'labels'):
-            (root / f'old_export/{folder}').mkdir(parents=True)
+        each('images/{1}/{0}.jpg', 'labels/{1}/{0}.txt', BOX_LINE, {
+            'data.yaml': f'names: [cat, dog]\n{description}', 'old_export/labels/z.txt': '0 0.5 0.5 0.1 0.1',
+            **lists('lists/{}.txt', '../images/{1}/{0}.jpg'),
+            **lists('lists/windows_{}.txt', 'D:\\me\\data\\images\\{1}\\{0}.jpg\r')})(root)
         save(root / 'old_export/images/z.jpg', PIXELS)
-        text(root / 'old_export/labels/z.txt', '0 0.5 0.5 0.1 0.1')
-        for split in ('train', 'val'):
-            text(root / f'lists/{split}.txt', '\n'.join(f'../images/{split}/{name}.jpg' for name in names_of(split)))
-            text(root / f'lists/windows_{split}.txt', '\r\n'.join(
-                rf'D:\me\data\images\{split}\{name}.jpg' for name in names_of(split)))
     return write
 
 
-def yolo_cvat(root: Path) -> None:
-    """CVAT's YOLO 1.1: lists with paths of another machine."""
-    for label, _, stem, split in samples():
-        folder = dict(train='obj_train_data', val='obj_valid_data')[split]
-        save(root / f'{folder}/{stem}.jpg', PIXELS)
-        text(root / f'{folder}/{stem}.txt', BOX_LINE.format(label))
-    for file, split, folder in (('train', 'train', 'obj_train_data'), ('valid', 'val', 'obj_valid_data')):
-        text(root / f'{file}.txt', '\n'.join(f'data/{folder}/{name}.jpg' for name in names_of(split)))
-    text(root / 'obj.names', 'cat\ndog\n')
-    text(root / 'obj.data', 'classes = 2\ntrain = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names\n'
-         'backup = backup/\n')
-
-
-def yolo_classes(root: Path) -> None:
-    """Label Studio and labelImg write classes.txt."""
-    yolo(root, description='', places=('{}_images', '{}_labels'))
-    text(root / 'classes.txt', 'cat\ndog\n')
-    text(root / 'notes.json', json.dumps(dict(categories=[dict(id=0, name='cat')], info={})))
+# CVAT's YOLO 1.1: lists with paths of another machine.
+yolo_cvat = each('obj_{1}_data/{0}.jpg', 'obj_{1}_data/{0}.txt', BOX_LINE, {
+    **lists('{}.txt', 'data/obj_{1}_data/{0}.jpg', ('train', 'valid')), 'obj.names': 'cat\ndog\n',
+    'obj.data': 'classes = 2\ntrain = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names\n'
+                'backup = backup/\n'})
+# Label Studio and labelImg write classes.txt.
+yolo_classes = each('{1}_images/{0}.jpg', '{1}_labels/{0}.txt', BOX_LINE, {
+    'classes.txt': 'cat\ndog\n', 'notes.json': json.dumps(dict(categories=[dict(id=0, name='cat')], info={}))})
 
 
 # COCO
 
-def coco_of(split: str, file_name: str = '{}.jpg', **more: Any) -> dict[str, Any]:
+def coco_of(split: str, file_name: str = '{}.jpg') -> dict[str, Any]:
     own = [(label, name, stem) for label, name, stem, one in samples() if one == split]
     return dict(images=[dict(id=index, file_name=file_name.format(stem), width=WIDTH, height=HEIGHT)
                         for index, (_, _, stem) in enumerate(own, start=1)],
                 annotations=[dict(id=index, image_id=index, category_id=label + 1, bbox=[LEFT, TOP, RIGHT - LEFT,
-                                  BOTTOM - TOP], area=600, iscrowd=0, **more)
+                                  BOTTOM - TOP], area=600, iscrowd=0)
                              for index, (label, _, _) in enumerate(own, start=1)],
                 categories=[dict(id=index, name=name) for index, name in enumerate(CLASSES, start=1)])
 
@@ -301,7 +283,7 @@ BOXES: dict[str, list[Write]] = {
     'COCO': [coco, coco_roboflow, *(partial(coco, change=change) for change in (reversed_categories, bare)),
              partial(coco, encoding='utf-8-sig', file_name='..\\..\\images\\{}.jpg'),
              partial(coco, file_name='C:/old/place/{}.jpg')],
-    'Pascal VOC': [voc, voc_flat, voc_trainval, voc_spaces, partial(voc, lists='Segmentation')],
+    'Pascal VOC': [voc, voc_flat, voc_trainval, voc_spaces, partial(voc, folder='Segmentation')],
     'YOLO': [
         yolo, yolo_classes, partial(yolo, places=('{}', '{}')),
         *(partial(yolo, suffix='.JPG', places=places) for places in (
@@ -309,7 +291,7 @@ BOXES: dict[str, list[Write]] = {
         partial(yolo, description='names: {0: cat, 1: dog}'), partial(yolo, line=f'{BOX_LINE} 0.875'),
         partial(yolo, line=f'{BOX_LINE} 0.1 0.2 2 0.3 0.4 2', description='names: [cat, dog]\nkpt_shape: [2, 3]'),
         yolo_named('train: [images/train]\nval: [images/val]'),
-        yolo_named('path: .\ntrain: ../images/train\nval: ../images/val', ('images/{}', 'labels/{}')),
+        yolo_named('path: .\ntrain: ../images/train\nval: ../images/val'),
         yolo_named('train: lists/train.txt\nval: lists/val.txt'),
         yolo_named('train: lists\\windows_train.txt\nval: lists\\windows_val.txt')],
     'YOLO of CVAT': [yolo_cvat],
@@ -339,8 +321,9 @@ def maps(images: str, labels: str, pixels: Callable[[str], np.ndarray] = lambda 
     """`images` and `labels` are paths with places for the name and the split."""
     def write(root: Path) -> None:
         for _, _, stem, split in samples():
-            save(root / images.format(stem, split), PIXELS)
-            save(root / labels.format(stem, split), pixels(stem), mode)
+            labels_of = pixels(stem)
+            save(root / images.format(stem, split), np.resize(PIXELS, (*labels_of.shape[:2], 3)))
+            save(root / labels.format(stem, split), labels_of, mode)
         if table:
             text(root / table, names)
     return write

@@ -102,7 +102,7 @@ def with_lonely_files(root: Path) -> None:
     layouts.voc(root)
     layouts.text(root / 'Annotations/lonely.xml', (root / 'Annotations/a.xml').read_text())
     save(root / 'JPEGImages/bare.jpg', layouts.PIXELS)
-    layouts.text(root / 'Annotations/d.xml', layouts.XML.format('cat'))
+    layouts.text(root / 'Annotations/d.xml', layouts.XML.format(name='cat'))
 
 
 @pytest.mark.parametrize('write, words', [
@@ -194,7 +194,7 @@ def test_a_file_that_is_named_is_for_training(tmp_path: Path) -> None:
 
 def test_oriented_boxes_are_clipped_at_the_border(tmp_path: Path) -> None:
     """A square that stands on a corner, half of it outside."""
-    data = read(lambda root: layouts.yolo(root, '{} 0 0.25 0.25 0.5 0 0.75 -0.25 0.5'), tmp_path)
+    data = read(lambda root: layouts.yolo(root, '{label} 0 0.25 0.25 0.5 0 0.75 -0.25 0.5'), tmp_path)
     mask, = data.splits['train'][0].objects[0].keys['segmentation']
     np.testing.assert_allclose(np.reshape(mask, (-1, 2)), [(0, 15), (20, 30), (0, 45)], atol=1e-2)
 
@@ -236,25 +236,15 @@ def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
 def test_thin_structures_keep_their_pixels(tmp_path: Path) -> None:
     thin = np.zeros((600, 800), np.uint8)
     thin[:, 100:103] = 1
-
-    def write(root: Path) -> None:
-        for _, _, name, split in layouts.samples():
-            save(root / f'images/{split}/{name}.jpg', np.zeros((600, 800, 3), np.uint8))
-            save(root / f'labels/{split}/{name}.png', thin)
-
-    cfg, lines = layouts.made(write, tmp_path)
+    cfg, lines = layouts.made(layouts.maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: thin), tmp_path)
     assert cfg.scale == (800, 600) and cfg.crop_size == (320, 320)
     assert layouts.dataset(cfg, 'train')[0]['inputs'].shape == (3, 320, 320)
     assert any(line.startswith('The thinnest class is 3.0 pixels wide') for line in lines)
 
 
 def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> None:
-    def write(root: Path) -> None:
-        layouts.LABEL_MAPS['Label maps'][0](root)
-        save(root / 'images/val/d.jpg', layouts.PIXELS[:40])
-        save(root / 'annotations/val/d.png', layouts.label_map()[:40])
-
-    cfg, _ = layouts.made(write, tmp_path)
+    cfg, _ = layouts.made(layouts.maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: layouts.label_map()[
+        :40 if name == 'd' else 60]), tmp_path)
     check_before_training(cfg, ['val'])
     cfg.val_dataloader.batch_size = 2
     assert 'val_dataloader.batch_size is 2, but images have several sizes' in refusal(

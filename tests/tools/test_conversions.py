@@ -26,28 +26,17 @@ CONVERT, PUBLISH = 'model_converters/convert_checkpoint.py', 'model_converters/p
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A segmentor with one block in each of the four stages."""
-    path = tmp_path / 'config.py'
-    path.write_text(f'''_base_ = {str(UPERNET)!r}
-model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims=(32, 64, 128, 192), depths=(1, 1, 1, 1),
-    num_heads=(1, 2, 4, 6), mlp_ratios=(1, 1, 1, 1), sr_ratios=(8, 4, 2, 1))))
-''')
-    return path
-
-
 def cells(printed: str) -> list[list[str]]:
     return [line.strip('| ').split(' | ') for line in printed.splitlines() if line.startswith('| ')]
 
 
 @pytest.mark.slow
-def test_export_writes_and_compares(run_tool: Run, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """All four stages, without a position encoding, with weights of a checkpoint."""
+def test_export_writes_and_compares(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
+    """Without a position encoding, with weights of a checkpoint."""
     option, out = 'model.backbone.position_encoding', tmp_path / 'a.pt2'
-    segmentor = load_part(load_config(config, {option: None}), 'segmentor')
+    segmentor = load_part(load_config(UPERNET, {option: None}), 'segmentor')
     torch.save(segmentor.model.state_dict(), tmp_path / 'a.pth')
-    assert run_tool(EXPORT, config, out, '--checkpoint', tmp_path / 'a.pth', '--cfg-options', f'{option}=None') == ''
+    assert run_tool(EXPORT, UPERNET, out, '--checkpoint', tmp_path / 'a.pth', '--cfg-options', f'{option}=None') == ''
     printed = capsys.readouterr().out
     rows = cells(printed)[1:]
     assert [row[:2] for row in rows] == [[f'{batch}', f'{height} x {width}'] for batch, height, width in SHAPES]
@@ -56,7 +45,7 @@ def test_export_writes_and_compares(run_tool: Run, config: Path, tmp_path: Path,
     extra, image = {'description.json': ''}, torch.randn(1, 3, 65, 40)
     program = torch.export.load(out, extra_files=extra)
     description = json.loads(extra['description.json'])
-    assert (description['config'], description['channels']) == ('config', 'RGB')
+    assert (description['config'], description['channels']) == (UPERNET.stem, 'RGB')
     torch.testing.assert_close(program.module()(image), segmentor.model.backbone(image), atol=1e-4, rtol=1e-4)
 
 
@@ -72,17 +61,16 @@ def replace_export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mock]:
     return replace
 
 
-def test_a_wrong_size_is_shown(run_tool: Run, config: Path, replace_export: Callable, capsys: Capture) -> None:
+def test_a_wrong_size_is_shown(run_tool: Run, tmp_path: Path, replace_export: Callable, capsys: Capture) -> None:
     torch.manual_seed(0)  # as the tool has it
-    model = load_part(load_config(config), 'segmentor')
+    model = load_part(load_config(UPERNET), 'segmentor')
     write = replace_export(lambda image: [model(image) + (0.5 if image.shape[2:] == (200, 333) else 0)])
-    error = run_tool(EXPORT, config, config.with_name('a.onnx'), '--part', 'segmentor')
-    assert error == ('error: the exported model differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: '
-                     'nothing is written.')
+    assert run_tool(EXPORT, UPERNET, tmp_path / 'a.onnx', '--part', 'segmentor').endswith(
+        ' differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: nothing is written.')
     assert ['1', '200 x 333', '5.0e-01'] in [row[:3] for row in cells(capsys.readouterr().out)]
     _, _, description = write.call_args.args
     assert description['channels'] == 'RGB' and json.loads(description['classes'])[1] == 'sun'
-    assert list(config.parent.iterdir()) == [config]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, replace_export: Callable, capsys: Capture,

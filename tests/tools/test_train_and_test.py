@@ -114,33 +114,26 @@ def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> N
         assert text.count('Checking model and data.') == text.count('confusion.png shows') == 1
 
 
-@pytest.mark.parametrize('tool, args, expected',
-                         [('slurm_train.sh', ('part', 'job', 'c.py', '--amp'), 'train.py c.py --launcher slurm --amp'),
-                          ('slurm_test.sh', ('part', 'job', 'c.py', 'w.pth'), 'test.py c.py w.pth --launcher slurm')])
-def test_slurm_is_asked_for_the_gpus(tool: str, args: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    srun = tmp_path / 'srun'
-    srun.write_text('#!/bin/sh\necho "$@"\n')
-    srun.chmod(0o755)
-    done = launch(tool, *args, cwd=tmp_path, PATH=f'{tmp_path}:{os.environ["PATH"]}', GPUS='4', SRUN_ARGS='--quiet')
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith('--partition=part --job-name=job --gres=gpu:4 --ntasks=4 --ntasks-per-node=4')
-    assert '--quiet' in done.stdout and done.stdout.strip().endswith(expected)
+C10D = '--rdzv-backend=c10d --rdzv-id='
+ELASTIC = dict(NNODES='1:4', MASTER_ADDR='a', RDZV_ID='7', MAX_RESTARTS='3')
 
 
-@pytest.mark.parametrize('tool, args', [('dist_train.sh', ('c.py', '4')), ('dist_test.sh', ('c.py', 'w.pth', '4'))])
-@pytest.mark.parametrize('variables, expected', [
-    ({}, '--standalone --max-restarts=0'),  # torchrun takes a free port
-    (dict(PORT='29600'), '--nnodes=1 --rdzv-backend=c10d --rdzv-id=cpvt_mm --rdzv-endpoint=127.0.0.1:29600'),
-    (dict(NNODES='1:4', MASTER_ADDR='a', RDZV_ID='7', MAX_RESTARTS='3'),
-     '--nnodes=1:4 --rdzv-backend=c10d --rdzv-id=7 --rdzv-endpoint=a:29500 --max-restarts=3')])
-def test_torchrun_is_told_where_machines_meet(tool: str, args: tuple[str, ...], variables: dict[str, str],
-                                              expected: str, tmp_path: Path) -> None:
-    python = tmp_path / 'python'
-    python.write_text('#!/bin/sh\necho "$PET_SIGNALS_TO_HANDLE $@"\n')
-    python.chmod(0o755)
-    done = launch(tool, *args, '--resume', cwd=tmp_path, PYTHON=str(python), **variables)
-    assert f'SIGUSR1 -m torch.distributed.run {expected}' in done.stdout, done.stdout + done.stderr
-    assert ' --nproc-per-node=4 ' in done.stdout
-    if ':' in variables.get('NNODES', '') and tool == 'dist_train.sh':  # machines that come and go
-        done = launch(tool, *args, cwd=tmp_path, PYTHON=str(python), **variables)
-        assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')
+@pytest.mark.parametrize('command, variables, expected', [
+    *((f'slurm_{name}.sh part job c.py{more} --amp', dict(GPUS='4', SRUN_ARGS='--quiet'), [
+        ' --partition=part --job-name=job --gres=gpu:4 --ntasks=4 --ntasks-per-node=4 ', ' --quiet ',
+        f'{name}.py c.py{more} --launcher slurm --amp\n']) for name, more in (('train', ''), ('test', ' w.pth'))),
+    *((f'dist_{name}.sh c.py{more} 4 --resume', variables, [f'SIGUSR1 -m torch.distributed.run {where}', '-node=4 '])
+      for name, more in (('train', ''), ('test', ' w.pth')) for variables, where in (
+          ({}, '--standalone --max-restarts=0'),  # torchrun takes a free port
+          (dict(PORT='29600'), f'--nnodes=1 {C10D}cpvt_mm --rdzv-endpoint=127.0.0.1:29600'),
+          (ELASTIC, f'--nnodes=1:4 {C10D}7 --rdzv-endpoint=a:29500 --max-restarts=3'))),
+    ('dist_train.sh c.py 4', ELASTIC, [': add --resume, to lose nothing.\n'])])  # machines that come and go
+def test_launchers_are_told_the_gpus_and_where_machines_meet(command: str, variables: dict[str, str],
+                                                             expected: list[str], tmp_path: Path) -> None:
+    stub = tmp_path / 'srun'  # it takes the place of Python, too
+    stub.write_text('#!/bin/sh\necho "$PET_SIGNALS_TO_HANDLE $@"\n')
+    stub.chmod(0o755)
+    done = launch(*command.split(), cwd=tmp_path, PYTHON=str(stub), PATH=f'{tmp_path}:{os.environ["PATH"]}',
+                  **variables)
+    printed = done.stdout + done.stderr
+    assert all(words in printed for words in expected) and (done.returncode == 2) == ('add --resume' in printed)
