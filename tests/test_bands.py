@@ -58,6 +58,7 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
     assert (tmp_path / 'checked/samples.png').exists()
     train(cfg)
     config, checkpoint = tmp_path / 'work/my.py', tmp_path / 'work/iter_2.pth'
+    assert [*tmp_path.glob('work/best_*.pth')]
     assert torch.load(checkpoint, weights_only=False)['state_dict'][
         'backbone.stages.0.patch_embed.proj.weight'].shape[1] == 4
     image = tmp_path / 'data/val/images/val0.tif'

@@ -262,7 +262,7 @@ def test_batches_without_objects_train(tmp_path: Path) -> None:
 
     cfg, _ = layouts.made(write, tmp_path, iters=6, batch=1)
     train(cfg)
-    assert (tmp_path / 'work/iter_6.pth').exists() and [*tmp_path.glob('work/best_*.pth')]
+    assert (tmp_path / 'work/iter_6.pth').exists()
     assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
 
 
