@@ -1,15 +1,18 @@
 """Command-line arguments and exits that several tools share."""
-import functools
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from mmengine.config import DictAction
 
-from .errors import UserError, did_you_mean, say
+from .errors import UserError, did_you_mean, exit_on_error, say
+
+# For the `main` of a tool that can be resumed.
+resumable = partial(exit_on_error, interrupted='Interrupted: run the same command again to continue.')
 
 
 class CfgOptions(DictAction):
@@ -73,16 +76,3 @@ def parse_run_arguments(parser: ArgumentParser) -> Namespace:
     args = parser.parse_args()
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     return args
-
-
-def resumable(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates the `main` of a tool that can be resumed: on Ctrl-C, it exits with a message that says so."""
-
-    @functools.wraps(main)
-    def wrapped() -> None:
-        try:
-            main()
-        except KeyboardInterrupt:
-            sys.exit('Interrupted: run the same command again to continue.')
-
-    return wrapped

@@ -79,15 +79,10 @@ def for_readers(text: object) -> str:
     return printable_lines(redact_text(str(text)))
 
 
-class ForReaders(logging.Filter):
+def filter_for_readers(record: logging.LogRecord) -> bool:
     """Makes the messages of a logger, for its files and the console, those that `for_readers` returns."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = for_readers(record.getMessage()), ()
-        return True
-
-
-FOR_READERS = ForReaders()  # one, because a logger takes the same filter only once
+    record.msg, record.args = for_readers(record.getMessage()), ()
+    return True
 
 
 def say(*texts: object) -> None:
@@ -103,7 +98,7 @@ def show(text: str) -> None:
     MMLogger.get_current_instance().info(for_readers(lines), extra={SHOWN: True})
 
 
-def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
+def exit_on_error(main: Callable[[], None], interrupted: str = 'Interrupted.') -> Callable[[], None]:
     """Decorates a tool's `main`: on errors of users, and on Ctrl-C, it prints a sentence and exits with 1."""
 
     @functools.wraps(main)
@@ -113,7 +108,7 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except KeyboardInterrupt:
-            sys.exit('Interrupted.')
+            sys.exit(interrupted)
         except Exception as error:
             told = _tell(error)
             if told is None:

@@ -13,7 +13,7 @@ from openmmlab_data.fitted_model import set_classes
 from openmmlab_runs.checkpoints.fitting import check_load_from
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.checkpoints.reading import open_checkpoint
-from openmmlab_runs.config_text import assignments
+from openmmlab_runs.config_text import assignments, to_text_style
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
@@ -21,7 +21,6 @@ from openmmlab_runs.engine.config import LIBRARIES, check_config
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.registry import in_scope
 
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.

@@ -27,7 +27,7 @@ from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
 from lab.steps import DTYPES, MODES, Setting
 from openmmlab_runs.cli import resumable
-from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import held, write_text
 from openmmlab_runs.texts import markdown_table
 
@@ -104,7 +104,6 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@exit_on_error
 @resumable
 def main() -> None:
     args = parse_args()

@@ -19,7 +19,7 @@ from lab.processes import run_in_processes, run_on_cluster
 from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
 from openmmlab_runs.cli import add_cfg_options, resumable
-from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import held
 from openmmlab_runs.texts import label, markdown_table
 
@@ -105,7 +105,6 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@exit_on_error
 @resumable
 def main() -> None:
     args = parse_args()

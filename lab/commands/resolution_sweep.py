@@ -19,7 +19,7 @@ from lab.results import MARKERS, Results, Row, write_report
 from openmmlab_runs.checkpoints.fetching import fetched, sha256
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.engine import load_config, test
-from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import held
 from openmmlab_runs.texts import figure_text, label, markdown_table
 
@@ -200,7 +200,6 @@ def report(args: argparse.Namespace, folder: Path, results: Collection[Row]) -> 
     return f"{table}\n{write_report(folder / 'results', rows, table, figure)}"
 
 
-@exit_on_error
 @resumable
 def main() -> None:
     args = parse_args()

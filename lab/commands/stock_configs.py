@@ -29,7 +29,7 @@ from lab.processes import run_in_processes
 from lab.results import Results
 from lab.trial import try_out
 from openmmlab_runs.cli import resumable
-from openmmlab_runs.errors import UserError, exit_on_error, first_line
+from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.texts import markdown_table
@@ -245,7 +245,6 @@ def _reasons(outcome: str, swaps: Sequence[Swap]) -> Iterator[str]:
         yield f'- {OUTCOMES[outcome]}, {len(configs)}: {reason} {names}' + (', ...' if configs[3:] else '')
 
 
-@exit_on_error
 @resumable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)

@@ -16,13 +16,12 @@ from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from openmmlab_runs.checkpoints.loading import bands_loader
-from openmmlab_runs.config_text import assignments, without_templates
+from openmmlab_runs.config_text import assignments, to_text_style, without_templates
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import SPLITS
-from openmmlab_runs.errors import FOR_READERS, UserError, first_line
+from openmmlab_runs.errors import UserError, filter_for_readers, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.redaction import redact
 from openmmlab_runs.registry import in_scope
 
@@ -65,7 +64,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
-    MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
+    MMLogger.get_current_instance().addFilter(filter_for_readers)  # mmengine logs the variables that a config reads
     try:
         with without_pkg_resources_warning():
             cfg = Config.fromfile(path)

@@ -14,7 +14,7 @@ from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
 
-from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
+from openmmlab_runs.errors import SHOWN, filter_for_readers, say, show
 from openmmlab_runs.files import near
 from openmmlab_runs.redaction import redact_text
 
@@ -39,7 +39,7 @@ class ReaderHandler(logging.Handler):
         self.replaced: list[tuple[MMLogger, logging.Handler]] = []
 
     def attach(self, logger: MMLogger) -> None:
-        logger.addFilter(FOR_READERS)
+        logger.addFilter(filter_for_readers)
         for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
             self.setLevel(handler.level)
             self.replaced.append((logger, handler))
@@ -98,8 +98,7 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        done, total = runner.iter + 1, runner.max_iters
-        self._tell(done, total, describe_run(runner), not self.begun or done % interval == 0 or done == total)
+        self._tell(runner.iter + 1, runner.max_iters, describe_run(runner), interval if self.begun else 1)
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -108,8 +107,8 @@ class ProgressHook(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self._tell(batch_idx + 1, len(runner.test_dataloader), 'test')
 
-    def _tell(self, done: int, total: int, state: str, is_due: bool | None = None) -> None:
-        is_due = done % max(total // 10, 10) == 0 if is_due is None else is_due
+    def _tell(self, done: int, total: int, state: str, interval: int = 0) -> None:
+        is_due = done % interval == 0 or done == total if interval else done % max(total // 10, 10) == 0
         if self.handler.level <= logging.INFO and is_due:
             say(f'{done:{len(str(total))}}/{total}  {state}')
 
@@ -134,7 +133,7 @@ class ReadableRunner(Runner):
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
         logger = super().build_logger(*args, **kwargs)
-        logger.addFilter(FOR_READERS)
+        logger.addFilter(filter_for_readers)
         for file in logger.handlers:
             if isinstance(file, logging.FileHandler) and isinstance(file.stream, TextIOWrapper):
                 file.stream.reconfigure(encoding='utf-8', errors='backslashreplace')  # for any names of files

@@ -17,8 +17,7 @@ from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.registry import LOOPS
 
 from .checks import check_metrics
-from .ranks import all_or_none
-from .shared_annotations import share_annotations
+from .ranks import all_or_none, share_annotations
 
 Loader = DataLoader | dict[str, Any]
 LONGEST = 600.  # seconds without a batch after which workers are given up

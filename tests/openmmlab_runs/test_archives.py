@@ -51,32 +51,22 @@ def test_any_flipped_bit_and_any_cut_is_told_or_changes_nothing(archive: Path) -
 
 
 def replaced(path: Path) -> None:
-    new = path.with_name('new')
-    shutil.copy2(path, new)
-    new.replace(path)
+    Path(shutil.copy2(path, path.with_name('new'))).replace(path)
 
 
 @pytest.mark.parametrize('change', [replaced, lambda path: os.utime(path, (1, 1))], ids=['replaced', 'another time'])
-@pytest.mark.parametrize('forked', [False, True])
-def test_an_archive_stays_as_it_was_when_it_was_opened(archive: Path, change: Callable[[Path], None], forked: bool
-                                                       ) -> None:
+def test_an_archive_stays_as_it_was_when_it_was_opened_also_in_a_fork(archive: Path, change: Callable[[Path], None]
+                                                                      ) -> None:
     read(archive)
     change(archive)
-
-    def is_told() -> bool:
-        return refusal(fileio.get, f'zip://train/0.txt::{archive}').startswith(
+    process, status = os.fork(), 1
+    try:
+        status = not refusal(fileio.get, f'zip://train/0.txt::{archive}').startswith(
             f'{archive} was replaced or changed while it is in use')
-
-    if not forked:
-        assert is_told()
-        return
-    process = os.fork()
-    if not process:
-        try:
-            os._exit(not is_told())
-        finally:  # a child must not go on with other tests
-            os._exit(2)
-    assert os.waitpid(process, 0)[1] == 0
+    finally:
+        if not process:  # a child must not go on with other tests
+            os._exit(status)
+    assert status == 0 and os.waitpid(process, 0)[1] == 0
 
 
 def test_forks_read_at_places_of_their_own(archive: Path) -> None:
@@ -99,12 +89,8 @@ def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     assert refusal(fileio.get, f'zip://zeros::{tmp_path}/b.zip').endswith(
         'bytes that become 268435457, which no data does: leave it out.')
     os.mkfifo(tmp_path / 'fifo.zip')
-    (tmp_path / 'folder.zip').mkdir()
     (tmp_path / 'link.zip').symlink_to('nowhere')
-    (tmp_path / 'device.zip').symlink_to('/dev/zero')
-    for name, words in (('fifo', 'is a named pipe (FIFO), not a file'), ('folder', 'is a folder'),
-                        ('link', 'is a link to a file that does not exist'), ('device', 'is a device, not a file')):
+    for name, words in (('fifo', 'is a named pipe (FIFO), not a file'),
+                        ('link', 'is a link to a file that does not exist')):
         assert refusal(fileio.get, f'zip://x::{tmp_path}/{name}.zip') == (
             f'{tmp_path}/{name}.zip {words}: put the archive there.')
-    with pytest.raises(OSError, match='is in an archive, which can only be read'):
-        fileio.put(b'', f'zip://a.txt::{tmp_path}/a.zip')

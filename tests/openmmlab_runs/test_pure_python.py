@@ -1,4 +1,5 @@
-"""A config with classes as types is, once read, that with their names."""
+"""A config with classes as types is, once read, that with their names; libraries that are others are told."""
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 
 from cpvt_mm.swap import read_config, swap_backbone, write_config
-from openmmlab_runs.engine import load_config, train
-from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.libraries import require
+from tests.conftest import MASK_RCNN, UPERNET, refusal
 
 REGISTRIES = [one for one in vars(mmengine.registry).values() if isinstance(one, Registry)]
 
@@ -71,19 +73,24 @@ def test_a_config_with_classes_is_that_with_names(config: Path, tmp_path: Path) 
     assert read_config(str(tmp_path / 'text.py')).to_dict() == expected.to_dict()
 
 
-@pytest.mark.parametrize('kind, words', [('mmseg.EncoderDecoder', ''), ('EncoderDecoder', 'default_scope of config')])
-def test_no_scope_is_that_of_the_model(kind: str, words: str, tmp_path: Path) -> None:
+def test_no_scope_is_that_of_the_model(tmp_path: Path) -> None:
     path = tmp_path / 'a.py'
-    path.write_text(f"default_scope = None\nmodel = dict(type={kind!r})\ntest_pipeline = [dict(type='mmdet.A')]\n")
-    if words:
-        path.write_text(path.read_text().replace('mmdet.', ''))
-        assert words in refusal(load_config, path)
-    else:
-        assert load_config(path).default_scope == 'mmseg'
+    path.write_text("default_scope = None\nmodel = dict(type='mmseg.EncoderDecoder')\n"
+                    "test_pipeline = [dict(type='mmdet.A')]\n")
+    assert load_config(path).default_scope == 'mmseg'
 
 
-def test_a_runner_that_is_no_runner_of_mmengine_is_refused(toy_shapes: Path, tmp_path: Path) -> None:
-    cfg = load_config(UPERNET, {**toy_overrides(toy_shapes), 'runner_type': 'FlexibleRunner'}, str(tmp_path))
-    assert refusal(train, cfg) == (
-        'runner_type is FlexibleRunner, which is not a kind of Runner, and does not call hooks as it does: remove '
-        'runner_type from the config.')
+@pytest.mark.parametrize('library', ['mmcv', 'mmdet', 'mmseg', 'mmpretrain'])
+@pytest.mark.parametrize('content, version', [
+    (None, 'unknown'), ('', 'unknown'), ('__version__ = None', 'None'), ('__version__ = "0.30.0"', '0.30.0')])
+def test_another_library_of_the_name_is_told_with_its_place(library: str, content: str | None, version: str,
+                                                            tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / library).mkdir()
+    if content is not None:
+        (tmp_path / library / '__init__.py').write_text(content)
+    monkeypatch.setattr(sys, 'path', [str(tmp_path)])
+    for name in [name for name in sys.modules if name.partition('.')[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    told = refusal(require, library, error=ImportError)
+    assert told.startswith(f'{library} cannot be imported ({tmp_path}/{library} is found first, of version {version}, ')
+    sys.modules.pop(library)

@@ -1,4 +1,4 @@
-"""Secrets are left out of what is written, and nothing else is."""
+"""Secrets are left out of what is written and printed, and nothing else is."""
 import copy
 import io
 import json
@@ -6,7 +6,6 @@ import logging
 import pickle
 import re
 import sys
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import Mock
@@ -17,34 +16,43 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS, VISBACKENDS
+from mmengine.runner import Runner
 from mmengine.utils import is_installed
+from mmengine.visualization import LocalVisBackend
 
 from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_runs.config_text import assignments
+from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.config import RunConfig, of_run, secrets_of
 from openmmlab_runs.errors import exit_on_error
 from openmmlab_runs.hooks.same_state import differences
 from openmmlab_runs.redaction import REDACTED, is_secret, known, redact, redact_meta, redact_text
 from openmmlab_runs.texts import printable
-from tests.conftest import ROOT
+from tests.conftest import ROOT, UPERNET, toy_overrides
 from tests.odd_texts import names
-from tests.openmmlab_runs.test_config_text import values
+from tests.openmmlab_runs.test_texts import values
 
 BACKEND = dict(backend='fsspec', key='AKIA', secret='s3cr3t', endpoint_url='http://me:pw@host:9000', timeout=3)
 SIGNED = 'https://h/x.pth?versionId=7&X-Amz-Credential=s3cr3t&X-Amz-Signature=s3cr3t'
 
 
-@pytest.mark.parametrize('name', [
-    'key', 'secret', 'db_password', 'apiKey', 'API-KEY', 'aws_access_key_id', 'secretAccessKey', 'Cookie',
-    'credentials', 'connection_string', 'AccountKey', 'sas_token', 'Authorization', 'hf_token', 'passphrase',
-    'github_token', 'wandb-token', 'api_keys', 'basic_auth', 'db_pass', 'encryption_key', 'tokens', 'GITHUB_TOKEN2',
-    'dbPassword', 'dbpassword', 'apikey', 'secretkey', 'awsAccessKeyId', 'oauth', 'a.secret.value', 'cookies', 'sigV4'])
-def test_names_of_secrets(name: str) -> None:
-    assert is_secret(name)
-    for value in ('s3cr3t', b's3cr3t', ['s3cr3t'], dict(value='s3cr3t', pin=1), ({'a': ('s3cr3t',)},), {1: 2}):
-        assert redact({name: value}) == ({name: None}, [name])
-    for value in (0, 1, 2.5, True, None, '', [], {}):
-        assert redact({name: value}) == ({name: value}, [])
+def test_names_of_secrets_and_of_none() -> None:
+    for name in (
+            'key', 'secret', 'db_password', 'apiKey', 'API-KEY', 'aws_access_key_id', 'secretAccessKey', 'Cookie',
+            'credentials', 'connection_string', 'AccountKey', 'sas_token', 'Authorization', 'hf_token', 'passphrase',
+            'github_token', 'wandb-token', 'api_keys', 'basic_auth', 'db_pass', 'encryption_key', 'tokens', 'sigV4',
+            'GITHUB_TOKEN2', 'dbPassword', 'dbpassword', 'apikey', 'secretkey', 'awsAccessKeyId', 'oauth', 'cookies',
+            'a.secret.value'):
+        for value in ('s3cr3t', b's3cr3t', ['s3cr3t'], dict(value='s3cr3t', pin=1), ({'a': ('s3cr3t',)},), {1: 2}):
+            assert redact({name: value}) == ({name: None}, [name])
+        for value in (0, 1, 2.5, True, None, '', [], {}):
+            assert redact({name: value}) == ({name: value}, [])
+    assert not [*filter(is_secret, (
+        'rule_key', 'tokenizer_name', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
+        'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list', 'key_mapping', 'meta_keys',
+        'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask'))]
 
 
 @pytest.mark.parametrize(('value', 'left'), [
@@ -111,13 +119,6 @@ def test_differences_tell_numbers_and_no_secret() -> None:
     assert differences(mine, others) == 'model.num_token is 1 (not 2), lr is 1 (not 2)'
 
 
-def test_names_of_none() -> None:
-    assert not [*filter(is_secret, (
-        'rule_key', 'tokenizer_name', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
-        'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list', 'key_mapping', 'meta_keys',
-        'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask'))]
-
-
 @pytest.mark.parametrize(('text', 'left'), [
     ('https://me:pw@host/a?b=1', 'https://host/a?b=1'), ('https://ghp_x@github.com/a', 'https://github.com/a'),
     ('s3://me:p@w@host/a', 's3://host/a'), ('tar://a::https://me:pw@h/a.tar', 'tar://a::https://h/a.tar'),
@@ -160,16 +161,15 @@ def test_a_config_keeps_its_secrets_and_its_copies_do_not(tmp_path: Path) -> Non
 
 @given(values, names.filter(lambda key: key and not key.startswith('__')))
 def test_every_copy_is_read_as_it_was(value: object, key: str) -> None:
-    cfg = of_run(Config(dict(model={'a': [value]})))
+    content = {'model': {'a': [value]}, key: value}
+    cfg = of_run(Config(content))
     with TemporaryDirectory() as folder:
-        for suffix in ('py', 'json', 'yaml'):
-            if suffix != 'py' and not isinstance(value, str):  # JSON has other types
-                continue
+        for suffix in ('py', 'json', 'yaml') if isinstance(value, str) else ('py',):  # JSON has other types
             path = Path(folder, f'c.{suffix}')
             cfg.dump(path)
             found = Config.fromfile(path)
             assert not found.env_variables
-            assert Config.to_dict(found) == redact(dict(model={'a': [value]}))[0]
+            assert Config.to_dict(found) == redact(content)[0]
 
 
 def test_the_text_of_a_config_in_a_checkpoint_of_another_program_is_left_out_and_told() -> None:
@@ -181,16 +181,10 @@ def test_the_text_of_a_config_in_a_checkpoint_of_another_program_is_left_out_and
     assert redact_meta(ours) == (ours, [])
 
 
-def shipped(library: str) -> list[Path]:
-    return sorted(shipped_configs(library).rglob('*.py'))
-
-
-LIBRARIES = [name for name in ('mmdet', 'mmseg', 'mmpretrain') if is_installed(name)]
-
-
 def test_no_name_in_a_stock_config_is_a_secret() -> None:
-    paths = [*(ROOT / 'configs').rglob('*.py'), *chain.from_iterable(map(shipped, LIBRARIES))]
-    assert len(paths) > 100 * len(LIBRARIES)
+    libraries = [name for name in ('mmdet', 'mmseg', 'mmpretrain') if is_installed(name)]
+    paths = [path for folder in (ROOT / 'configs', *map(shipped_configs, libraries)) for path in folder.rglob('*.py')]
+    assert len(paths) > 100 * len(libraries)
     names: set[str] = set()
     for path in paths:
         names.update(re.findall(r'([\w.-]+)[\'"]?\s*[=:]\s*(?![-.\d]|True|False)', path.read_text(encoding='utf-8')))
@@ -232,12 +226,66 @@ def test_no_secret_is_found_in_any_text(name: str, value: object, other: str, wa
     assert redact(cfg.to_dict()) == (cfg.to_dict(), [])
 
 
+SECRET = "S3cr3t/+of'a\\run"
+FORMS = ('S3cr3t', '5h0rt', 'C0ns')
+
+
+class LoudHook(Hook):
+    """Tells its secrets in all ways that a hook has, and fails if it should."""
+
+    def __init__(self, headers: list[tuple[str, str]], github_token: str, fails: bool) -> None:
+        self.told, self.fails = f'{headers} {github_token}', fails
+
+    def before_train(self, runner: Runner) -> None:
+        runner.message_hub.update_info('told', self.told)
+        runner.logger.info(self.told)
+        logging.getLogger('of.another.library').warning('%s', self.told)
+        print(self.told)
+        print(self.told, file=sys.stderr)
+        if self.fails:
+            raise RuntimeError(self.told)
+
+
+class LoudBackend(LocalVisBackend):
+    """A backend that logs in."""
+
+    def __init__(self, save_dir: str, init_kwargs: dict[str, str]) -> None:
+        super().__init__(save_dir)
+        assert init_kwargs['wandb_token'] == SECRET
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('library', LIBRARIES)
-def test_no_stock_config_has_a_secret(library: str) -> None:
-    for path in shipped(library)[::8]:  # all take minutes; the test above has the names of all
-        try:
-            cfg = Config.fromfile(path, import_custom_modules=False)
-        except Exception:  # of a library that is not installed
-            continue
-        assert redact(Config.to_dict(cfg)) == (Config.to_dict(cfg), []), path
+@pytest.mark.parametrize(('fails', 'verbose'), [(False, False), (False, True), (True, False)])
+def test_a_run_writes_and_prints_no_secret(fails: bool, verbose: bool, toy_shapes: Path, tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv('MY_TOKEN', 'C0nst4nt')
+    monkeypatch.setitem(HOOKS.module_dict, 'LoudHook', LoudHook)
+    monkeypatch.setitem(VISBACKENDS.module_dict, 'LoudBackend', LoudBackend)
+    logging.getLogger('of.another.library').addHandler(logging.FileHandler(tmp_path / 'library.log'))
+    config = tmp_path / 'my.py'
+    config.write_text(f"""
+_base_ = {str(UPERNET)!r}
+my_note = '{{{{$MY_TOKEN:x}}}}'
+env_cfg = dict(db_pass={SECRET!r}, secret=dict(value=['5h0rt']), encryption_key='img', auth='fork')
+visualizer = dict(vis_backends=[dict(type='LoudBackend', init_kwargs=dict(wandb_token={SECRET!r}))])
+default_hooks = dict(loud=dict(type='LoudHook', headers=[('Authorization', {SECRET!r})], github_token={SECRET!r},
+                               fails={fails}))
+""", encoding='utf-8')
+    cfg = load_config(config, toy_overrides(toy_shapes, **{
+        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100, 'log_level': 'INFO'}), str(tmp_path / 'work'))
+    if fails:
+        with pytest.raises(SystemExit) as end:
+            exit_on_error(lambda: train(cfg))()
+        assert '***' in end.value.code and not [form for form in FORMS if form in end.value.code]
+    else:
+        train(cfg, verbose=verbose)
+    assert cfg.env_cfg.db_pass == SECRET and cfg.env_cfg.auth == 'fork'
+    files = [path for path in tmp_path.rglob('*') if path.is_file() and path != config]
+    assert {'library.log', 'my.py', 'traceback.txt' if fails else 'iter_1.pth'} <= {path.name for path in files}
+    shown = ''.join(capfd.readouterr())
+    texts = {str(path): path.read_bytes().decode('utf-8', 'replace') for path in files}
+    for name, text in {**texts, 'console': shown}.items():
+        assert not [form for form in (*FORMS, "'encryption_key': 'img'", 'auth: fork') if form in text], name
+    log = next(text for name, text in texts.items() if name.endswith('.log') and 'library' not in name)
+    assert "mp_start_method='fork'" in log and "'mp_start_method': 'fork'" in log  # a word stays
+    assert '***' in shown

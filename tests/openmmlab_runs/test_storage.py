@@ -1,4 +1,4 @@
-"""Data in an object store, a real server of S3 on this machine, and in archives."""
+"""Data in an object store, a real server on this machine, and in archives; a wait has an end."""
 import functools
 import io
 import os
@@ -17,9 +17,10 @@ import pytest
 import torch
 from mmengine import fileio
 
-from openmmlab_runs import engine
+from openmmlab_runs import engine, waiting
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.storage import FsspecBackend, HttpBackend
+from openmmlab_runs.waiting import TooLong, within
 from tests.conftest import MASK_RCNN, refusal, toy_overrides
 from tests.processes import free_port, is_open, wait_until
 
@@ -55,10 +56,9 @@ def make_store(started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.
 
     def make(kind: str) -> str:
         name = tmp_path.name.replace('_', '-')
+        monkeypatch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')  # read at import; the server has no gRPC
+        pytest.importorskip(dict(s3='s3fs', gs='gcsfs', az='adlfs')[kind])
         if kind == 'gs':
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')  # read at import; the server has no gRPC
-                pytest.importorskip('gcsfs')
             pytest.importorskip('gcp_storage_emulator')
             address = started(sys.executable, '-m', 'gcp_storage_emulator', 'start', '--host', '127.0.0.1',
                               '--in-memory', '--default-bucket', 'bucket', '--port')
@@ -66,13 +66,11 @@ def make_store(started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.
             return f'gs://bucket/{name}'
         if kind == 's3':
             pytest.importorskip('moto.server')
-            pytest.importorskip('s3fs')
             address = started(sys.executable, '-m', 'moto.server', '-H', '127.0.0.1', '-p')
             monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'me')
             monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'secret')
             monkeypatch.setitem(fsspec.config.conf, 's3', dict(endpoint_url=address))  # as FSSPEC_S3_ENDPOINT_URL does
         else:
-            pytest.importorskip('adlfs')
             if not shutil.which('azurite-blob'):
                 pytest.skip('needs azurite (npm install azurite)')
             address = started('azurite-blob', '--blobHost', '127.0.0.1', '--inMemoryPersistence',
@@ -87,28 +85,23 @@ def make_store(started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.
     return make
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], str]) -> str:
-    return make_store(request.param)
-
-
 def packed(folder: Path, kind: str, make_store: Callable[[str], str]) -> str:
     """The address of the files of a folder in a store or archive."""
     files = {path.relative_to(folder): path for path in folder.rglob('*') if path.is_file()}
-    archive = folder.with_name(f'files.{kind}')
     if kind in STORES:
         address = make_store(kind)
         for name, path in files.items():
             fileio.put(path.read_bytes(), f'{address}/{name}')
         return address
-    with zipfile.ZipFile(archive, 'w') as file:
+    with zipfile.ZipFile(f'{folder}.zip', 'w') as file:  # without entries of folders
         for name, path in files.items():
             file.write(path, name)
-    return f'{kind}://::{archive}'
+    return f'zip://::{folder}.zip'
 
 
 @pytest.mark.parametrize('kind', [*STORES, 'zip'])
-def test_files_are_read_and_listed_and_told_apart(kind: str, make_store: Callable[[str], str], tmp_path: Path) -> None:
+def test_files_are_read_listed_told_apart_and_removed(kind: str, make_store: Callable[[str], str], tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         (tmp_path / 'files' / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / 'files' / name).write_bytes(content)
@@ -130,13 +123,18 @@ def test_files_are_read_and_listed_and_told_apart(kind: str, make_store: Callabl
         fileio.get(f'{root}/no.txt')
 
 
-def test_files_are_written_and_removed(store: str) -> None:
-    for name in ('a.txt', 'folder/b.txt', 'folder/c.txt'):
-        fileio.put_text('text', f'{store}/{name}')
-    fileio.remove(f'{store}/a.txt')
-    assert {*fileio.list_dir_or_file(store, recursive=True)} == {'folder', 'folder/b.txt', 'folder/c.txt'}
-    fileio.rmtree(f'{store}/folder')
-    assert not fileio.exists(f'{store}/folder')
+    if kind == 'zip':
+        with pytest.raises(OSError, match='is in an archive, which can only be read'):
+            fileio.put(b'', f'{root}/a.txt')
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr('openmmlab_runs.storage.TRY', 0.)
+        patch.setattr('openmmlab_runs.storage.PER_MEGABYTE', 60e6)  # a large file has more time: a minute for a byte
+        assert fileio.get(f'{root}/train/1.txt') == b'one'
+    fileio.remove(f'{root}/a.json')
+    assert not fileio.exists(f'{root}/a.json')
+    fileio.rmtree(train)
+    assert not fileio.exists(train)
 
 
 def s3_at(port: int, retries: int = 0) -> FsspecBackend:
@@ -205,11 +203,27 @@ def test_a_store_that_never_answers_is_told(call: Callable, monkeypatch: pytest.
     assert [message[-16:] for _, message in log] == ['s3://b/a.txt ...']
 
 
-def test_a_large_file_has_more_time(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fileio.put(b'1', f'{store}/a.txt')
-    monkeypatch.setattr('openmmlab_runs.storage.TRY', 0.)
-    monkeypatch.setattr('openmmlab_runs.storage.PER_MEGABYTE', 60e6)  # a minute for a byte
-    assert fileio.get(f'{store}/a.txt') == b'1'
+def test_what_ends_in_time_returns_or_raises_and_what_does_not_is_told_and_given_up(
+        log: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, 'WORD', 0.01)
+    hang = threading.Event()
+    assert within('it', lambda: 3, 9) == 3
+    with pytest.raises(KeyError, match='x'):
+        within('it', lambda: {}['x'], 9)
+    assert log == []
+    with pytest.raises(TooLong, match='no answer in 0 seconds'):
+        within('it', hang.wait, 0.05)
+    assert log == [('INFO', 'waiting for it ...')]
+
+    def more() -> float:
+        hang.set()
+        return 60
+
+    assert within('it', hang.wait, 0.05, more) is True
+    hang.clear()
+    with pytest.raises(TooLong):
+        within('it', hang.wait, 0.05, lambda: 1 / 0)  # the store does not say how long
+    hang.set()
 
 
 @pytest.mark.slow
@@ -218,8 +232,6 @@ def test_models_train_on_data_where_it_lies(
         kind: str, toy_shapes: Path, tmp_path: Path, make_store: Callable[[str], str]) -> None:
     """Workers read it, too. The store also takes the checkpoints, from which training resumes."""
     root = packed(shutil.copytree(toy_shapes, tmp_path / 'toy'), kind, make_store)
-    out_dir = root if kind in STORES else None
-    folders = {}
     for name, source in (('local', str(toy_shapes)), ('remote', root)):
         options = toy_overrides(Path('x'), **{
             **{f'{loader}.dataset.data_root': f'{source}/' for loader in (
@@ -227,16 +239,15 @@ def test_models_train_on_data_where_it_lies(
             **{f'{split}_evaluator.ann_file': f'{source}/instances_validation.json' for split in ('val', 'test')},
             'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'train_dataloader.num_workers': 1,
             'randomness.seed': 0, 'default_hooks.checkpoint.interval': 1})
-        if name == 'remote' and out_dir:
-            options['default_hooks.checkpoint.out_dir'] = f'{out_dir}/runs'
-        folders[name] = tmp_path / name
-        train(load_config(MASK_RCNN, options, str(folders[name])))
-    last = {name: (folder / 'last_checkpoint').read_text() for name, folder in folders.items()}
-    weights = [torch.load(io.BytesIO(fileio.get(path)))['state_dict'] for path in last.values()]
-    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
+        if name == 'remote' and kind in STORES:
+            options['default_hooks.checkpoint.out_dir'] = f'{root}/runs'
+        train(load_config(MASK_RCNN, options, str(tmp_path / name)))
+    local, remote = (torch.load(io.BytesIO(fileio.get((tmp_path / name / 'last_checkpoint').read_text())))
+                     for name in ('local', 'remote'))
+    torch.testing.assert_close(local['state_dict'], remote['state_dict'], rtol=0, atol=0)
     options['train_cfg.max_iters'] = 3
-    train(load_config(MASK_RCNN, options, str(folders['remote'])), resume='auto')
-    resumed = (folders['remote'] / 'last_checkpoint').read_text()
-    assert resumed.startswith(out_dir.replace('s3:', 's3a:') if out_dir else str(tmp_path))
+    train(load_config(MASK_RCNN, options, str(tmp_path / 'remote')), resume='auto')
+    resumed = (tmp_path / 'remote/last_checkpoint').read_text()
+    assert resumed.startswith(root.replace('s3:', 's3a:') if kind in STORES else str(tmp_path))
     assert resumed.endswith('iter_3.pth')
     assert engine.test(load_config(MASK_RCNN, options, str(tmp_path / 'test')), resumed)

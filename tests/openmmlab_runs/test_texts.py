@@ -1,16 +1,26 @@
-"""Text from data means itself: in a terminal, a shell, HTML and Markdown, and a figure."""
+"""Text from data means itself: in a config, a terminal, a shell, HTML and Markdown, and a figure, in any script."""
 import html
+import math
 import re
 import subprocess
 import warnings
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont
+from mmengine.config import Config
 
+from openmmlab_runs import fonts
+from openmmlab_runs.config_text import WIDTH, assignments, comment, to_source
+from openmmlab_runs.files import write_figure
+from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map, paint_name
 from openmmlab_runs.texts import (
     CONTROLS,
     LONGEST_LABEL,
@@ -23,6 +33,43 @@ from openmmlab_runs.texts import (
     shell,
 )
 from tests.odd_texts import ODD, file_names, names
+
+values = st.recursive(
+    st.one_of(names, st.integers(), st.floats(allow_nan=False), st.none(), st.booleans(), st.binary(max_size=4)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
+                            st.dictionaries(names, inner, max_size=4)), max_leaves=12)
+
+
+def read(text: str) -> dict[str, Any]:
+    """The values of a config with this text."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, 'config.py')
+        path.write_text(text, encoding='utf-8')
+        cfg = Config.fromfile(path)
+        assert not cfg.env_variables
+        return cfg.to_dict()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(names, max_size=4))
+def test_a_comment_ends_where_it_should(lines: list[str]) -> None:
+    text = comment(lines)
+    assert read(f'{text}\nvalue = 1\n') == dict(value=1)
+    assert all(line.startswith('# ') for line in text.splitlines() if line.strip('#'))
+
+
+@pytest.mark.parametrize('value', [
+    dict(a=[dict(b=(1,))], c=None), {'a.b': dict(c='x')}, [(1, 2), 'y'], dict(), (), {'class': 1}, {None: 1}, {1: 2},
+    {'\ufb01': 1}, {"it's": '{{'}, math.inf, [np.float32(0.5), np.int64(3)], b'{{'], ids=repr)
+def test_source_evaluates_to_the_value(value: object) -> None:
+    assert eval(to_source(value)) == value
+
+
+def test_long_lines_are_broken() -> None:
+    value = dict(model=dict(classes=tuple(f'class {index}' for index in range(40)), short=[1, 2, 3]))
+    text = assignments(value)
+    assert max(map(len, text.splitlines())) <= WIDTH and '\n    short=[1, 2, 3],\n' in text
+    assert read(text) == value
 
 
 @given(names)
@@ -76,3 +123,40 @@ def test_a_figure_shows_a_name(name: str) -> None:
     shown, = legend.get_texts()
     assert shown.get_text().replace(r'\$', '$').strip() == label(name).replace(r'\$', '$').strip()
     assert len(label(name).replace(r'\$', '$')) <= LONGEST_LABEL + 4
+
+
+@pytest.fixture
+def other() -> str:
+    """A letter that matplotlib's default font lacks, and another font that comes with matplotlib has."""
+    default = fonts._letters(findfont(FontProperties()))
+    return chr(min(fonts._letters(findfont('STIXGeneral')) - default))
+
+
+def test_a_font_that_has_the_letters_is_added(other: str) -> None:
+    fonts.fonts_for.cache_clear()
+    assert fonts.fonts_for('Ünïcødé ядро') == ()
+    name, = fonts.fonts_for(f'cat {other}')
+    assert ord(other) in fonts._letters(findfont(name))
+
+
+def test_a_sentence_says_what_to_install_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: list) -> None:
+    monkeypatch.setattr(fonts, '_system_fonts', list)
+    fonts.fonts_for.cache_clear()
+    figure = Figure()
+    figure.text(0, 0, '车🚗\ufe0f')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        write_figure(tmp_path / 'a.png', figure)
+        write_figure(tmp_path / 'a.png', figure)
+    (level, told), = log
+    assert level == 'WARNING' and told.startswith('no font of this system has 车🚗, and a box is drawn')
+
+
+def test_names_on_pictures_have_these_fonts(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, image, name = [], np.zeros((200, 200, 3), np.uint8), f'cat {other}'
+    monkeypatch.setattr(fonts, 'fonts_for', lambda text: chosen.append(text) or ())
+    painted = (paint_boxes(image, np.array([[5, 25, 150, 150]]), np.array([0]), [name]), paint_name(image, name),
+               paint_label_map(image, np.zeros((200, 200), int), [name], palette=[(255, 0, 0)]))
+    assert chosen == [name] * 3
+    for one in painted:
+        assert len(np.unique(one.reshape(-1, 3), axis=0)) > 2  # the text, too

@@ -49,15 +49,16 @@ class Warn(Hook):
 
 @pytest.fixture(scope='module')
 def cfg(toy_shapes: Path) -> Callable[..., Config]:
-    return lambda folder, iters: load_config(
-        UPERNET, toy_overrides(toy_shapes, **STEPS, **{'train_cfg.max_iters': iters}), str(folder))
+    return lambda folder, iters, **options: load_config(
+        UPERNET, toy_overrides(toy_shapes, **{**STEPS, 'train_cfg.max_iters': iters, **options}), str(folder))
 
 
-def printed(folder: Path, call: Callable[..., object], *args: object, **kwargs: object) -> Any:
-    """Calls; what it prints, its log file, and its work dir."""
+def printed(call: Callable[..., object], cfg: Config, *args: object, **kwargs: object) -> Any:
+    """Calls with a config; what it prints, its log file, and its work dir."""
+    folder = Path(cfg.work_dir)
     known = {path: path.stat().st_size for path in folder.rglob('*.log')}
     with redirect_stdout(StringIO()) as out:
-        call(*args, **kwargs)
+        call(cfg, *args, **kwargs)
     # Two runs that begin in the same second have one log file.
     [log] = [path for path in folder.rglob('*.log') if known.get(path) != path.stat().st_size]
     return SimpleNamespace(out=out.getvalue(), log=log.read_text(), folder=folder)
@@ -66,8 +67,7 @@ def printed(folder: Path, call: Callable[..., object], *args: object, **kwargs: 
 @pytest.fixture(scope='module')
 def run(cfg: Callable[..., Config], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Two iterations with a validation after each."""
-    folder = tmp_path_factory.mktemp('run')
-    return printed(folder, train, cfg(folder, 2), resume='auto', hooks=[Warn()])
+    return printed(train, cfg(tmp_path_factory.mktemp('run'), 2), resume='auto', hooks=[Warn()])
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_resumed_run_goes_on_with_the_validations(run: Any, cfg: Callable[...,
     folder = shutil.copytree(run.folder, tmp_path / 'copy')
     known = json.loads((folder / 'validations.json').read_text())
     (folder / 'validations.json').unlink()  # the checkpoint has them, too
-    resumed = printed(folder, train, cfg(folder, 3), resume='auto')
+    resumed = printed(train, cfg(folder, 3), resume='auto')
     assert 'resumed     after iteration 2\n' in resumed.out and '3/3  loss' in resumed.out
     now = json.loads((folder / 'validations.json').read_text())
     assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
@@ -119,7 +119,7 @@ def test_a_resumed_run_goes_on_with_the_validations(run: Any, cfg: Callable[...,
 def test_a_test_leaves_the_folder_of_the_training_alone(verbose: bool, run: SimpleNamespace,
                                                         cfg: Callable[..., Config]) -> None:
     before = {path for path in run.folder.glob('*') if path.name != 'test'}
-    tested = printed(run.folder, engine.test, cfg(run.folder, 1), run.folder / 'iter_2.pth', verbose=verbose)
+    tested = printed(engine.test, cfg(run.folder, 1), run.folder / 'iter_2.pth', verbose=verbose)
     assert {*run.folder.glob('*')} == before | {run.folder / 'test'}
     assert re.search(r'^mIoU +\d', tested.out, re.MULTILINE) and len([*run.folder.glob('test/*/confusion.png')]) > 0
     assert ('System environment' in tested.out) == verbose and 'System environment' in tested.log
@@ -130,16 +130,14 @@ def test_a_test_leaves_the_folder_of_the_training_alone(verbose: bool, run: Simp
     ({'optim_wrapper.constructor': 'cpvt_mm.LayerDecayOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
       dict(_delete_=True, layer_decay_rate=0.5)}, 1e-3 * 2 / 16, 'to 0.000125')])
 def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], rate: float, shown: str,
-                                                      toy_shapes: Path, tmp_path: Path) -> None:
-    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
-        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_cfg.max_iters': 1, 'log_level': 'INFO',
-        'param_scheduler': [], 'train_cfg.val_interval': 9, 'auto_scale_lr.base_batch_size': 16, **options}),
-                      str(tmp_path))
+                                                      cfg: Callable[..., Config], tmp_path: Path) -> None:
     used: set[float] = set()
     see = Hook()
     see.after_train_iter = lambda runner, **batch: used.update(
         group['lr'] for group in runner.optim_wrapper.optimizer.param_groups)
-    done = printed(tmp_path, train, cfg, auto_scale_lr=True, hooks=[see])
+    done = printed(train, cfg(tmp_path, 1, **{
+        'param_scheduler': [], 'train_cfg.val_interval': 9, 'auto_scale_lr.base_batch_size': 16, **options}),
+                   auto_scale_lr=True, hooks=[see])
     logged = json.loads(next(tmp_path.rglob('scalars.json')).read_text().splitlines()[0])
     assert rate in (logged['lr'], logged.get('base_lr')) and logged['lr'] in used
     assert re.findall(r' (?:rate|base) (\d\S+)', done.out) == list(dict.fromkeys(
@@ -173,8 +171,7 @@ def test_each_number_of_progress_is_in_the_log(steps: list[dict[str, float]], wi
     assert told <= rates and told >= {f'{value:.2e}' for name, value in logged.items() if name in ('lr', 'a.lr')}
 
 
-def test_prints_of_libraries_go_to_the_log_and_others_stay(log: list[tuple[str, str]],
-                                                          capsys: pytest.CaptureFixture) -> None:
+def test_what_is_not_for_readers_goes_to_the_log(log: list[tuple[str, str]], capsys: pytest.CaptureFixture) -> None:
     logger, line = MMLogger.get_current_instance(), 'own'
     handlers = {*logger.handlers}
     with readable_console():
@@ -182,22 +179,18 @@ def test_prints_of_libraries_go_to_the_log_and_others_stay(log: list[tuple[str, 
         print(line)
         show('for readers')
         logger.info('details')
-    assert capsys.readouterr().out == 'own\nfor readers\n' and {*logger.handlers} == handlers
-    assert ('INFO', 'creating index...') in log and ('INFO', 'details') in log
     with pytest.raises(RuntimeError), readable_console():
         for _ in range(2):
             logger.warning('odd\nand more')
         logger.error('wrong')
         raise RuntimeError
-    assert capsys.readouterr().out == 'warning: odd ... (more in the log file)\nwrong\n'
-
-
-def test_the_level_of_an_earlier_run_hides_no_note(capsys: pytest.CaptureFixture) -> None:
-    logger = MMLogger.get_instance('quiet', log_level='ERROR')
+    quiet = MMLogger.get_instance('quiet', log_level='ERROR')  # of an earlier run
     with readable_console():
-        show('for readers')
+        show('for all')
     show('after it')
-    assert capsys.readouterr().out == 'for readers\n' and logger.handlers[0].level == logging.ERROR
+    assert capsys.readouterr().out == 'own\nfor readers\nwarning: odd ... (more in the log file)\nwrong\nfor all\n'
+    assert ('INFO', 'creating index...') in log and ('INFO', 'details') in log
+    assert {*logger.handlers} == handlers and quiet.handlers[0].level == logging.ERROR
 
 
 @pytest.mark.parametrize('verbose', [False, True])

@@ -12,7 +12,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -68,11 +67,8 @@ def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, t
 
 
 @pytest.mark.slow
-def test_resume_from_plain_mmengine_or_another_seed_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path,
-                                                            capsys: pytest.CaptureFixture) -> None:
-    train(upernet(tmp_path, 3, randomness=dict(seed=5)), resume=str(whole / 'iter_2.pth'))
-    log = run_log(tmp_path)
-    assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
+def test_what_plain_mmengine_wrote_is_resumed_and_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture) -> None:
     checkpoint, path = read_checkpoint(whole / 'iter_2.pth'), tmp_path / 'old.pth'
     del checkpoint['meta']['seeded_each_iteration']
     scalars = checkpoint['message_hub']['log_scalars']
@@ -91,18 +87,22 @@ def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: T
                                                                       tmp_path: Path) -> None:
     for file in ('images/training/000000.jpg', 'annotations/training/000000.png'):
         (data / file).unlink()
-    train(upernet(tmp_path, 4, **{'train_dataloader.dataset.data_root': str(data), 'optim_wrapper.optimizer.lr': 0.5}),
+    train(upernet(tmp_path, 4, randomness=dict(seed=5), **{
+        'train_dataloader.dataset.data_root': str(data), 'optim_wrapper.optimizer.lr': 0.5}),
           resume=str(whole / 'iter_4.pth'))
     name, log = read_checkpoint(whole / 'iter_4.pth')['meta']['experiment_name'], run_log(tmp_path)
     [told] = re.findall(f'The checkpoint is from run {name}, which had other settings: (.*)\n', log)
     assert 'number of training images is 7 (not 8)' in told and 'optim_wrapper.optimizer.lr is 0.5 (not 0.001)' in told
+    assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
 
 
-def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whole: Path) -> None:
+@pytest.mark.parametrize('options, words', [
     # As where the config says that training resumes, not the caller.
-    cfg = upernet(whole, 6, resume=True, **{'model.decode_head.channels': 32})
-    with pytest.raises(UserError, match=r'iter_4\.pth does not fit the model.* of another shape'):
-        train(cfg)
+    ({'resume': True, 'model.decode_head.channels': 32}, 'iter_4.pth does not fit the model'),
+    ({'runner_type': 'FlexibleRunner'}, 'runner_type is FlexibleRunner, which is not a kind of Runner')])
+def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, upernet: TrainConfig, whole: Path
+                                           ) -> None:
+    assert words in refusal(train, upernet(whole, 6, **options))
 
 
 @pytest.mark.parametrize('scope, config, metric, options', [
@@ -224,17 +224,31 @@ def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
     assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume, error=RuntimeError) == 'no more'
 
 
-@pytest.mark.parametrize('file, resumable, words', [
-    (['a.log'], True, 'a.log cannot be written ({full}, then continue from iter_2.pth with --resume.'),
-    ([], False, 'a file cannot be written ({full}, then start again.')])
-def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, words: str, tmp_path: Path) -> None:
+FULL = errno.ENOSPC, 'No space left on device'
+SPACE = ('cannot be written (No space left on device): free space for it, in {} or in /dev/shm, the shared memory of '
+         'data loader workers, then ')
+
+
+@pytest.mark.parametrize('error, resumable, words', [
+    (OSError(*FULL, 'a.log'), True, f'a.log {SPACE}continue from iter_2.pth with --resume.'),
+    (OSError(*FULL), False, f'a file {SPACE}start again.'), (PermissionError('no'), True, 'no'),
+    (RuntimeError('[/a/gloo/pair.cc:553] Connection closed by peer'), True,  # as gloo says when another rank has died
+     'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout ([/a/gloo/pair.cc:553]'
+     ' Connection closed by peer): see why in its log, then continue with --resume.')])
+def test_what_is_lost_during_a_run_is_told_with_a_way_on(error: Exception, resumable: bool, words: str, tmp_path: Path
+                                                         ) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
-    with pytest.raises(UserError) as raised, failures_as_user_errors('it fails', str(tmp_path), resumable):
-        raise OSError(errno.ENOSPC, 'No space left on device', *file)
-    assert str(raised.value) == words.format(full='No space left on device): free space for it, in '
-                                             f'{tmp_path} or in /dev/shm, the shared memory of data loader workers')
-    with pytest.raises(PermissionError), failures_as_user_errors('it fails', str(tmp_path), resumable):
-        raise PermissionError
+    kind = PermissionError if isinstance(error, PermissionError) else UserError  # which is told elsewhere
+    with pytest.raises(kind) as raised, failures_as_user_errors('it fails', str(tmp_path), resumable):
+        raise error
+    assert str(raised.value) == words.format(tmp_path) and len([*tmp_path.iterdir()]) == 1  # no traceback
+
+
+def test_a_work_dir_that_is_gone_is_named(upernet: TrainConfig, tmp_path: Path) -> None:
+    hook, work_dir = Hook(), tmp_path / 'work'
+    hook.after_train_iter = lambda *args, **batch: shutil.rmtree(work_dir)
+    assert f'work dir {work_dir} was removed or renamed during the run: put it back if you can, ' in refusal(
+        train, upernet(work_dir, 2), hooks=[hook])
 
 
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
@@ -275,18 +289,16 @@ def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_number(
     assert [bool(re.match(start, message)) for _, message in log] == [True] * bool(reason)
 
 
-@pytest.mark.parametrize('meta', [dict(iter='2', epoch=1), None])
-def test_a_checkpoint_without_its_iteration_is_a_sentence(meta: object, tmp_path: Path) -> None:
-    torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
-    told = refusal(prepare_to_resume, Config(dict(work_dir=str(tmp_path))), str(tmp_path / 'a.pth'))
-    assert re.search(r'a\.pth has no meta(\.iter)?, so training cannot resume from it', told)
-
-
 def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_one_there_is_a_sentence(
         tmp_path: Path, log: list) -> None:
-    assert how_to_continue(tmp_path) == 'start again' and find_checkpoint(str(tmp_path)) is None
+    cfg = Config(dict(work_dir=str(tmp_path)))
+    assert how_to_continue(tmp_path) == 'start again' and find_checkpoint(cfg.work_dir) is None
     assert [text for _, text in log] == [
         f'{tmp_path} has no complete checkpoint to resume from: training from the beginning.']
+    for meta, missing in ((dict(iter='2', epoch=1), 'meta.iter'), (None, 'meta')):
+        torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
+        assert f'a.pth has no {missing}, so training cannot resume from it' in refusal(
+            prepare_to_resume, cfg, str(tmp_path / 'a.pth'))
     (tmp_path / 'a').mkdir()
     write(tmp_path / 'a/iter_2.pth', WHOLE)
     assert how_to_continue(tmp_path / 'a') == f'continue from {tmp_path}/a/iter_2.pth with --resume'  # without a note
@@ -296,8 +308,8 @@ def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_on
     assert find_checkpoint(str(tmp_path / 'b')).path == str(tmp_path / 'b/iter_2.pth')
     for step in (2, 3):
         write(tmp_path / f'b/iter_{step}.pth', b'PK')
-    with pytest.raises(UserError, match=r'no complete checkpoint .*iter_2\.pth is damaged.*: choose another with '):
-        find_checkpoint(str(tmp_path / 'b'))
+    told = refusal(find_checkpoint, str(tmp_path / 'b'))
+    assert re.search(r'no complete checkpoint .*iter_2\.pth is damaged.*: choose another with ', told)
 
 
 @pytest.mark.parametrize('restarts, resume, expected', [
@@ -315,20 +327,6 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
     assert cfg.resume and Path(cfg.load_from).name == expected
     told = [message for _, message in log if 'torchrun' in message]
     assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
-
-
-@pytest.mark.parametrize('fail, words', [
-    # As gloo does when another rank has died.
-    (RuntimeError('[/a/gloo/pair.cc:553] Connection closed by peer'),
-     'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout ([/a/gloo/pair.cc:553]'
-     ' Connection closed by peer): see why in its log, then continue with --resume.'),
-    (None, 'work dir {work_dir} was removed or renamed during the run: put it back if you can, ')])
-def test_what_is_lost_during_a_run_is_named(fail: Exception | None, words: str, upernet: TrainConfig, tmp_path: Path
-                                            ) -> None:
-    hook, work_dir = Hook(), tmp_path / 'work'
-    hook.after_train_iter = Mock(side_effect=fail or (lambda *args, **batch: shutil.rmtree(work_dir)))
-    assert words.format(work_dir=work_dir) in refusal(train, upernet(work_dir, 2), hooks=[hook])
-    assert not (work_dir / 'traceback.txt').exists()
 
 
 @pytest.mark.slow
