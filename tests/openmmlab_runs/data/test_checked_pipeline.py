@@ -1,6 +1,8 @@
+"""A pipeline names the file that cannot be read or does not fit, and leaves other errors what they are."""
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,10 @@ def load_labels(data: dict) -> dict:
     return dict(data, gt_seg_map=np.array(Image.open(data['seg_map_path'])))
 
 
+def fail(data: dict) -> dict:
+    raise AssertionError('a wrong setting\nor two')
+
+
 @pytest.fixture
 def sample(tmp_path: Path) -> dict:
     """An image of 20 x 30 pixels and a label map of 0, 1 and 255."""
@@ -29,45 +35,54 @@ def sample(tmp_path: Path) -> dict:
                 instances=[dict(mask=dict(size=[20, 30], counts='')), dict(mask=[[1, 2, 3, 4, 5, 6]]), {}])
     labels = np.random.default_rng(0).integers(0, 2, (20, 30), np.uint8)
     labels[0] = 255
-    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(data['img_path'])
+    for path in (data['img_path'], tmp_path / 'odd.jpg'):
+        Image.new('RGB', (30, 20)).save(path)
     Image.fromarray(labels).save(data['seg_map_path'])
     return data
 
 
-def checked(*transforms: Callable, num_classes: int = 2, ignored: tuple[int, ...] = (255,)) -> CheckedPipeline:
-    return CheckedPipeline(transforms or (load, load_labels), True, num_classes, ignored)
+def checked(*transforms: Callable, **options: Any) -> CheckedPipeline:
+    return CheckedPipeline(transforms or (load, load_labels), **dict(dict(is_coco=True, num_classes=2), **options))
 
 
-def fail(data: dict) -> dict:
-    raise AssertionError('a wrong setting\nor two')
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 @pytest.mark.parametrize('key', ['img_path', 'seg_map_path'])
-def test_files_that_cannot_be_read_are_named(key: str, sample: dict) -> None:
-    path = Path(sample[key])
-    path.write_bytes(path.read_bytes()[:-60])
-    assert refusal(checked(), sample).startswith(f'{path} cannot be read: ')
-    path.write_bytes(b'')
-    assert refusal(checked(), sample).startswith(f'{path} is empty (0 bytes): put the whole file there')
-    path.unlink()
-    os.mkfifo(path)  # nobody waits for a pipe
-    assert refusal(checked(), sample).startswith(f'{path} is a named pipe (FIFO), not a file')
-    if key == 'img_path':  # which only the loader cannot read
-        odd = path.with_name('odd.jpg')
-        Image.new('RGB', (30, 20)).save(odd)
-        assert refusal(checked(), dict(sample, img_path=str(odd))).startswith(f'{odd} cannot be read: failed to load')
+@pytest.mark.parametrize('damage, words', [
+    (lambda path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read: '),
+    (lambda path: path.write_bytes(b''), 'is empty (0 bytes): put the whole file there'),
+    (pipe, 'is a named pipe (FIFO), not a file')])  # for which nobody waits
+def test_files_that_cannot_be_read_are_named(key: str, damage: Callable[[Path], object], words: str, sample: dict
+                                             ) -> None:
+    damage(Path(sample[key]))
+    assert refusal(checked(), sample).startswith(f'{sample[key]} {words}')
 
 
-def test_sizes_and_labels_that_do_not_match_are_named(sample: dict) -> None:
-    assert refusal(checked(), dict(sample, width=31, instances=[])) == (
-        f'{sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right file '
-        'there (the command check finds all).')
-    assert 'a.png has class 1, but there are 1 classes' in refusal(checked(num_classes=1), sample)
-    # Labels that are loaded first; classes that are unknown.
+@pytest.mark.parametrize('name, change, options, words', [
+    ('odd.jpg', {}, {}, 'cannot be read: failed to load'),  # which only the loader cannot read
+    ('a.jpg', dict(width=31, instances=[]), {}, 'is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: '
+     'put the right file there (the command check finds all).'),
+    ('a.png', {}, dict(num_classes=1), 'has class 1, but there are 1 classes'),
+    ('small.png', {}, {}, 'is 10 x 15 pixels (height x width), but its image 20 x 30')])
+def test_what_does_not_fit_is_named(name: str, change: dict, options: dict, words: str, sample: dict, tmp_path: Path
+                                    ) -> None:
+    Image.new('L', (15, 10)).save(tmp_path / 'small.png')
+    key = 'img_path' if name.endswith('jpg') else 'seg_map_path'
+    assert f'{tmp_path}/{name} {words}' in refusal(checked(**options), {**sample, key: f'{tmp_path}/{name}', **change})
+
+
+def test_what_cannot_be_compared_passes(sample: dict) -> None:
+    """Labels that are loaded first; unknown classes; sizes of other layouts; shapes with channels; what ends early."""
     assert 'img' in checked(load_labels, load, num_classes=1)(sample)
-    CheckedPipeline([load, load_labels])(sample)
-    Image.new('L', (15, 10)).save(sample['seg_map_path'])
-    assert 'a.png is 10 x 15 pixels (height x width), but its image 20 x 30' in refusal(checked(), sample)
+    assert CheckedPipeline([load, load_labels])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
+    shape = (20, 30, 3)
+    assert checked(lambda data: dict(load(data), ori_shape=shape), load_labels)(sample)['ori_shape'] == shape
+    array, label = checked(load, lambda data: (data['img'], 1), lambda pair: pair)(sample)
+    assert (array.shape, label) == ((20, 30, 3), 1)
+    assert checked(load, lambda data: None, load_labels)(sample) is None
 
 
 @pytest.mark.parametrize('data', [
@@ -80,24 +95,14 @@ def test_samples_that_are_not_of_one_image_pass(data: object) -> None:
         checked(fail)(data)
 
 
-def test_a_pipeline_may_end_in_anything(sample: dict) -> None:
-    array, label = checked(load, lambda data: (data['img'], 1), lambda pair: pair)(sample)
-    assert (array.shape, label) == ((20, 30, 3), 1)
-    assert CheckedPipeline([load, lambda data: None, load_labels])(sample) is None
-    shape = (20, 30, 3)  # with channels
-    assert checked(lambda data: dict(load(data), ori_shape=shape), load_labels)(sample)['ori_shape'] == shape
-    # Sizes are those of annotations in one layout alone.
-    assert CheckedPipeline([load])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
-
-
-def test_other_errors_stay_what_they_are(sample: dict) -> None:
-    for transforms in ((load, fail), (load, fail, load_labels), (load, load_labels, fail)):
-        with pytest.raises(AssertionError, match='a wrong setting'):
-            CheckedPipeline(transforms)(sample)
-    with pytest.raises(AssertionError, match='a wrong setting'):  # another backend's file is not called missing
-        checked(load, fail)(dict(sample, seg_map_path='s3://bucket/a.png'))
+@pytest.mark.parametrize('transforms, change', [
+    ((load, fail), {}), ((load, fail, load_labels), {}), ((load, load_labels, fail), {}),
+    ((load, fail), dict(seg_map_path='s3://bucket/a.png'))])  # another backend's file is not called missing
+def test_other_errors_stay_what_they_are(transforms: tuple, change: dict, sample: dict) -> None:
+    with pytest.raises(AssertionError, match='a wrong setting'):
+        checked(*transforms)({**sample, **change})
     with pytest.raises(FileNotFoundError, match=r'nowhere\.jpg'):
-        CheckedPipeline([load])(dict(sample, img_path='nowhere.jpg'))
+        checked(*transforms)(dict(sample, img_path='nowhere.jpg'))
 
 
 # Its annotation file is the image.
