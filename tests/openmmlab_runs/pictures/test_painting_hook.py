@@ -17,26 +17,18 @@ from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
 SIZE = 160, 200
 
 
-def boxes(left: float, score: float | None = None) -> InstanceData:
-    masks = torch.zeros(1, *SIZE, dtype=torch.bool)
-    masks[0, 40:90, int(left):int(left) + 50] = True
-    found = InstanceData(bboxes=torch.tensor([[left, 40., left + 50, 90]]), labels=torch.tensor([1]), masks=masks)
-    if score is not None:
-        found.scores = torch.tensor([score])
-    return found
-
-
 def detected(pred: str = 'pred_instances', **more: Any) -> DetDataSample:
-    return DetDataSample(metainfo=more, **{'gt_instances': boxes(20), pred: boxes(120, 0.9)})
-
-
-def labels(value: int) -> PixelData:
-    return PixelData(data=torch.full((1, *SIZE), value))
+    """Has annotated a box, and found one beside it, with a mask."""
+    box = dict(bboxes=torch.tensor([[20., 40, 70, 90]]), labels=torch.tensor([1]))
+    found = InstanceData(bboxes=box['bboxes'] + 50, labels=box['labels'], scores=torch.tensor([0.9]),
+                         masks=torch.ones(1, *SIZE, dtype=torch.bool).triu())
+    return DetDataSample(metainfo=more, **{'gt_instances': InstanceData(**box), pred: found})
 
 
 @pytest.mark.parametrize('make', [
     detected,
-    lambda **more: SegDataSample(metainfo=more, gt_sem_seg=labels(0), pred_sem_seg=labels(1)),
+    lambda **more: SegDataSample(metainfo=more, **{f'{kind}_sem_seg': PixelData(data=torch.full((1, *SIZE), value))
+                                                   for kind, value in (('gt', 0), ('pred', 1))}),
     lambda **more: DataSample(metainfo=more).set_gt_label(0).set_pred_label(1),
     lambda **more: TrackDataSample(video_data_samples=[detected('pred_track_instances', **more)])
 ], ids=['boxes', 'label maps', 'labels', 'frames'])

@@ -2,18 +2,23 @@
 import functools
 import http.server
 import threading
-from collections.abc import Iterator
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
+from torch import nn
 
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.images import read_image
-from openmmlab_runs.predict.sources import images_of
+from openmmlab_runs.predict.sources import images_of, pages_of
+from openmmlab_runs.texts import printable
 from tests.conftest import refusal
 from tests.pictures import random_image
 
@@ -25,27 +30,6 @@ def folder(tmp_path: Path) -> Path:
     for name in ('b.png', 'a.png', 'below/c.png'):
         random_image(tmp_path / name, 20, 30)
     return tmp_path
-
-
-@pytest.fixture
-def video(tmp_path: Path) -> Path:
-    """Three frames, each of one grey."""
-    path = tmp_path / 'clip.avi'
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'MJPG'), 5, (32, 16))
-    for grey in (0, 100, 200):
-        writer.write(np.full((16, 32, 3), grey, np.uint8))
-    writer.release()
-    return path
-
-
-@pytest.fixture
-def address(folder: Path) -> Iterator[str]:
-    """Serves the folder."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f'http://127.0.0.1:{server.server_port}'
-        server.shutdown()
 
 
 def names(source: object) -> list[str]:
@@ -75,36 +59,87 @@ def test_pixels_are_those_of_pillow_arrays_and_tensors(folder: Path) -> None:
     assert len(images_of(torch.zeros(4, 3, 8, 8))) == 4
 
 
-def test_a_video_is_read_frame_by_frame(video: Path) -> None:
-    frames = images_of(video)
-    name, first = next(frames)
-    assert name == 'clip.avi_000001' and first.shape == (16, 32, 3)
-    assert [(name, round(frame.mean(), -1)) for name, frame in frames] == [
-        ('clip.avi_000002', 100), ('clip.avi_000003', 200)]
+def test_a_video_is_read_frame_by_frame(tmp_path: Path) -> None:
+    path = tmp_path / 'clip.avi'
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'MJPG'), 5, (32, 16))
+    for grey in (0, 100, 200):
+        writer.write(np.full((16, 32, 3), grey, np.uint8))
+    writer.release()
+    assert [(name, frame.shape, round(frame.mean(), -1)) for name, frame in images_of(path)] == [
+        (f'clip.avi_00000{number}', (16, 32, 3), grey) for number, grey in ((1, 0), (2, 100), (3, 200))]
 
 
-def test_an_address_is_fetched_if_that_is_allowed(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (name, found), = images_of(f'{address}/a.png?x=1', urls=True)
-    assert name == 'a.png' and np.array_equal(found, read_image(folder / 'a.png'))
-    assert 'is an address, and none is fetched unless' in refusal(images_of, f'{address}/a.png')
-    assert 'HTTPError: HTTP Error 404' in refusal(images_of, f'{address}/no.png', urls=True)
+def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new('RGB', (30, 20)).save(folder / 'black.png')  # a small file
-    monkeypatch.setattr('openmmlab_runs.predict.sources.MAX_PIXELS', 599)
-    assert 'has 30 x 20 pixels (width x height), but at most 599' in refusal(images_of, f'{address}/black.png', True)
-    monkeypatch.setattr('openmmlab_runs.predict.sources.MAX_PIXELS', 99)
-    assert 'a.png has more than 297 bytes: take' in refusal(images_of, f'{address}/a.png', urls=True)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}'
+        (name, found), = images_of(f'{address}/a.png?x=1', urls=True)
+        assert name == 'a.png' and np.array_equal(found, read_image(folder / 'a.png'))
+        for file, most, urls, told in (
+                ('a.png', 600, False, 'is an address, and none is fetched unless'),
+                ('no.png', 600, True, 'HTTPError: HTTP Error 404'),
+                ('black.png', 599, True, 'has 30 x 20 pixels (width x height), but at most 599'),
+                ('a.png', 99, True, 'a.png has more than 297 bytes: take')):
+            monkeypatch.setattr('openmmlab_runs.predict.sources.MAX_PIXELS', most)
+            assert told in refusal(images_of, f'{address}/{file}', urls)
+        server.shutdown()
 
 
-def test_what_is_no_image_is_one_sentence(folder: Path) -> None:
-    for source, told in ((folder / 'no.png', 'no.png does not exist: pass'), (folder / '*.gif', 'no file matches'),
-                         (torch.zeros(8, 8), 'a tensor has shape (8, 8), but must be (3, H, W)'),
-                         (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have them from 0 to 1'),
-                         (torch.zeros(3, 8, 8, dtype=torch.int64), 'type int64, but must be (H, W, 3), RGB, uint8'),
-                         (None, 'an image is a NoneType, but must be'), (99, 'camera99 gives no image'),
-                         (-1, 'camera -1 does not exist'), (True, 'an image is a bool, but must be'),
-                         (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),
-                         ({0: 'a.png'}, 'an image is a dict, but must be'),
-                         (folder / 'no.avi', 'no.avi does not exist')):
-        assert told in refusal(lambda source=source: list(images_of(source)))
-    (folder / 'x.mp4').write_bytes(b'no video')
-    assert 'x.mp4 gives no image: check it' in refusal(images_of, folder / 'x.mp4')
+ENDLESS: list[object] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize('source, told', [
+    ('no.png', 'no.png does not exist: pass an image'), ('no.avi', 'no.avi does not exist'),
+    ('*.gif', 'no file matches'), ('x.mp4', 'x.mp4 gives no image: check it'),
+    (torch.zeros(8, 8), 'a tensor has shape (8, 8), but must be (3, H, W)'),
+    (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have them from 0 to 1'),
+    (torch.zeros(3, 8, 8, dtype=torch.int64), 'type int64, but must be (H, W, 3), RGB, uint8'),
+    (np.zeros((8, 8), np.uint8), 'an image has shape (8, 8) and type uint8, but must be (H, W, 3), RGB, uint8: conv'),
+    *((empty, 'an image has shape (0, 8, 3), and so no pixels: leave it out.')
+      for empty in (np.zeros((0, 8, 3), np.uint8), Image.new('RGB', (8, 0)), torch.zeros(3, 0, 8))),
+    (None, 'an image is a NoneType, but must be'), (True, 'an image is a bool, but must be'),
+    (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),
+    ({0: 'a.png'}, 'an image is a dict, but must be'),
+    (99, 'camera99 gives no image'), (-1, 'camera -1 does not exist'),
+    (ENDLESS, 'a list of images has too many levels, or itself')], ids=str)
+def test_what_is_no_image_is_one_sentence(source: object, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+                                          ) -> None:
+    monkeypatch.chdir(folder)
+    Path('x.mp4').write_bytes(b'no video')
+    assert told in refusal(lambda: list(images_of(source)))
+
+
+PIXELS = np.zeros((8, 9, 3), np.uint8)
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.complex_numbers(), st.binary(max_size=9), st.text(max_size=9),
+    st.integers(max_value=-1), st.integers(min_value=50), st.dates(), st.dictionaries(st.text(), st.integers()),
+    st.sampled_from([
+        '', 'a\0.png', '*\0', 'x' * 5000, '[', '**', Path(), Path('no.png'), object(), type, np.float64('nan'), ...,
+        *(PIXELS.astype(kind) for kind in ('bool', 'complex', 'object', 'float16', 'datetime64[s]', 'U3', 'V4', '>i2')),
+        np.array(1), np.zeros((0, 3, 3), np.uint8), PIXELS[0], PIXELS[None], PIXELS[::2, ::-1],
+        np.ma.array(PIXELS, mask=True), np.zeros((8, 9, 3), [('a', 'u1')]),
+        *(Image.new(mode, (9, 8)) for mode in ('1', 'F', 'LAB', 'I;16')),
+        Image.new('RGB', (0, 8)), torch.zeros(3, 8, 9, device='meta'), torch.tensor(1.),
+        torch.zeros(3, 8, 9).to_sparse(), torch.quantize_per_tensor(torch.zeros(3, 8, 9), 1., 0, torch.quint8),
+        torch.nested.nested_tensor([torch.zeros(3, 8, 9)]), torch.zeros(3, 8, 9, requires_grad=True),
+        torch.zeros(3, 8, 9, dtype=torch.complex64), torch.zeros(3, 8, 9, dtype=torch.complex64).conj().imag,
+        torch.zeros(3, 8, 9, dtype=torch.bfloat16), torch.zeros(3, 8, 9, dtype=torch.float8_e4m3fn),
+        torch.full((3, 8, 9), torch.nan), torch.zeros(3, 8, 9, dtype=torch.bool), torch.zeros(3, 9, 8).transpose(1, 2),
+        torch.zeros(1, 3, 0, 9), nn.Parameter(torch.zeros(3, 8, 9))]))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.recursive(JUNK, lambda inner: st.lists(inner, max_size=3), max_leaves=3), st.booleans())
+def test_any_source_is_images_or_one_sentence(source: object, as_rgb: bool) -> None:
+    try:
+        found = [page for named in islice(images_of(source, False, as_rgb), 3) for page in pages_of(named, as_rgb)]
+    except UserError as error:
+        assert '\n' not in printable(error) and len(str(error)) < 10_000
+    else:
+        for _, image in found:
+            if isinstance(image, np.ndarray):
+                assert image.ndim == 3 and image.size and image.dtype.kind in 'uif'
+                assert not as_rgb or (image.dtype == np.uint8 and image.shape[2] == 3)

@@ -1,27 +1,21 @@
 """Large images in tiles: what each tile answers for, and how objects at borders are joined."""
+from collections.abc import Sequence
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mmengine.infer import BaseInferencer
 from pycocotools import mask as coco_mask
 
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.pictures.prediction import Prediction
-from openmmlab_runs.predict.predicting import build_inferencer, infer
 from openmmlab_runs.predict.tiles import Tile, Tiling, join, move_mask
-from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize('size', [(1, 65), (64, 64), (65, 200), (999, 100)])
 def test_tiles_are_in_the_image_overlap_enough_and_their_cores_are_the_image(size: tuple[int, int]) -> None:
     times = np.zeros(size, int)
-    tiles = Tiling(64, 24).tiles(size)
-    for tile in tiles:
+    for tile in Tiling(64, 24).tiles(size):
         times[tile.core_rows, tile.core_columns] += 1
         for part, core, length in zip(tile[:2], tile[2:], size, strict=True):
             assert 0 <= part.start <= core.start < core.stop <= part.stop <= length
@@ -32,40 +26,59 @@ def test_tiles_are_in_the_image_overlap_enough_and_their_cores_are_the_image(siz
     assert (times == 1).all()
 
 
-def find(image: np.ndarray) -> Prediction:
-    """A detector that finds each white object, and each piece of one."""
-    count, cells, stats, _ = cv2.connectedComponentsWithStats(image[..., 0])
-    boxes = stats[1:, :4].astype(np.float32)
-    boxes[:, 2:] += boxes[:, :2]
-    masks = [coco_mask.encode(np.asfortranarray(cells == index, np.uint8)) for index in range(1, count)]
-    return Prediction(image.shape[:2], ('a',), boxes, np.zeros(count - 1, np.int64), np.ones(count - 1, np.float32),
-                      masks)
-
-
-def order(found: Prediction) -> list[tuple]:
-    return sorted((*box, cells.tobytes()) for box, cells in zip(
-        found.boxes, coco_mask.decode(found.masks).transpose(2, 0, 1), strict=True))
-
-
-def test_each_object_up_to_the_overlap_is_found_once_and_whole() -> None:
-    image = np.zeros((300, 230, 3), np.uint8)
-    for y in range(16, 300, 27):
-        for x in range(16, 230, 25):
-            cv2.circle(image, (x, y), (x * y) % 12, (255, 255, 255), -1)
-    tiling = Tiling(64, 24)
-    tiles = tiling.tiles(image.shape[:2])
-    parts = [find(image[tile.rows, tile.columns]) for tile in tiles]
-    whole = find(image)
-    assert sum(len(part.boxes) for part in parts) > len(whole.boxes) > 50
-    assert order(join(parts, tiles, whole.size)) == order(whole)
-    nothing = [part.take(np.array([], int)) for part in parts]
-    assert len(join(nothing, tiles, whole.size).boxes) == 0
-
-
-def found_in(tile: Tile, boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Prediction:
+def found_in(tile: Tile, boxes: Sequence, scores: Sequence[float]) -> Prediction:
     """Returns the prediction of a tile, from boxes in pixels of the image."""
     moved = np.float32(boxes).reshape(-1, 4) - np.float32([tile.columns.start, tile.rows.start] * 2)
-    return Prediction((64, 64), ('a', 'b'), moved, np.int64(labels or [0] * len(moved)), np.float32(scores))
+    return Prediction((64, 64), ('a', 'b'), moved, np.zeros(len(moved), np.int64), np.float32(scores))
+
+
+def join_seen(objects: list[tuple], tiling: Tiling, size: tuple[int, int], jitter: float, seed: int) -> Prediction:
+    """Joins what a detector finds in all tiles: each object, and each piece of one, with its mask; edges are wrong."""
+    random, tiles, parts = np.random.default_rng(seed), tiling.tiles(size), []
+    for tile in tiles:
+        rows, columns = tile.rows, tile.columns
+        frame = np.array([columns.start, rows.start] * 2), np.array([columns.stop, rows.stop] * 2)
+        seen = np.array(objects).reshape(-1, 4).clip(*frame)
+        seen = seen[(seen[:, 2:] - seen[:, :2]).min(axis=1, initial=9) > 0]
+        wrong = (seen + random.uniform(-jitter, jitter, seen.shape)).clip(*frame)
+        wrong[:, 2:] = np.maximum(wrong[:, 2:], wrong[:, :2])
+        masks = np.zeros((len(seen), rows.stop - rows.start, columns.stop - columns.start), np.uint8)
+        for mask, (left, top, right, bottom) in zip(masks, seen - frame[0], strict=True):
+            mask[top:bottom, left:right] = 1
+        parts.append(replace(found_in(tile, wrong, random.random(len(seen))), size=masks.shape[1:],
+                             masks=[coco_mask.encode(np.asfortranarray(mask)) for mask in masks]))
+    return join(parts, tiles, size)
+
+
+def corners(masks: list[dict]) -> list[list[int]]:
+    return (coco_mask.toBbox(masks).reshape(-1, 4) @ (np.eye(4) + np.eye(4, k=2))).astype(int).tolist()
+
+
+def test_objects_beside_each_other_are_found_once_and_whole() -> None:
+    objects = [(x, y, x + 1 + (x * y) % 22, y + 1 + (x + y) % 24) for y in range(3, 270, 27) for x in range(3, 200, 25)]
+    found = join_seen(objects, Tiling(64, 24), (300, 230), 0, 0)
+    assert sorted(map(tuple, found.boxes)) == sorted(map(tuple, corners(found.masks))) == sorted(objects)
+    assert len(join_seen([], Tiling(64, 24), (300, 230), 0, 0).boxes) == 0
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2 ** 32), st.integers(90, 300), st.floats(0, 0.6), st.sampled_from([20, 60, 400]))
+def test_each_object_is_found_once_in_tiles_of_any_size_with_jitter(seed: int, side: int, share: float, largest: int
+                                                                    ) -> None:
+    random = np.random.default_rng(seed)
+    height, width = size = tuple(random.integers(60, 700, 2).tolist())
+    canvas, objects = np.zeros((height, width), bool), []
+    for _ in range(60):
+        (y, x), (h, w) = random.integers(0, size), random.integers(5, 6 + largest, 2)
+        near = np.s_[max(0, y - 7):y + h + 7, max(0, x - 7):x + w + 7]  # twice the jitter, so that no two look like one
+        if y + h <= height and x + w <= width and not canvas[near].any():
+            canvas[y:y + h, x:x + w] = True
+            objects.append((x, y, x + w, y + h))
+    found = join_seen(objects, Tiling(side, int(share * side)), size, 3, seed)
+    assert found.size == size and len(found.boxes) == len(found.masks) == len(objects)
+    assert (np.diff(found.scores) <= 0).all()
+    assert {*map(tuple, corners(found.masks))} == {*objects}
+    np.testing.assert_allclose(found.boxes, np.reshape(corners(found.masks), (-1, 4)), atol=3.001)  # float32 rounds
 
 
 # Boxes by the left tile and by the right one; the border of their cores is at 448. What is left of them, by scores.
@@ -91,51 +104,14 @@ def test_what_two_tiles_find_at_the_border_of_their_cores_is_one_object(
     assert len(join(other, tiles, (512, 896)).boxes) >= len(expected)
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 2 ** 32), st.integers(90, 300), st.floats(0, 0.6), st.sampled_from([20, 60, 400]))
-def test_each_object_is_found_once_in_tiles_of_any_size_with_jitter(seed: int, side: int, share: float, largest: int
-                                                                    ) -> None:
-    random = np.random.default_rng(seed)
-    height, width = size = tuple(random.integers(60, 700, 2).tolist())
-    canvas, objects = np.zeros((height, width), bool), []
-    for _ in range(60):
-        (y, x), (h, w) = random.integers(0, size), random.integers(5, 6 + largest, 2)
-        near = np.s_[max(0, y - 7):y + h + 7, max(0, x - 7):x + w + 7]  # twice the jitter, so that no two look like one
-        if y + h <= height and x + w <= width and not canvas[near].any():
-            canvas[y:y + h, x:x + w] = True
-            objects.append((x, y, x + w, y + h))
-    tiles = Tiling(side, int(share * side)).tiles(size)
-    parts = []
-    for tile in tiles:
-        rows, columns = tile.rows, tile.columns
-        frame = np.array([columns.start, rows.start] * 2), np.array([columns.stop, rows.stop] * 2)
-        seen = np.array(objects).reshape(-1, 4).clip(*frame)
-        seen = seen[(seen[:, 2:] - seen[:, :2]).min(axis=1, initial=9) > 0]
-        jittered = (seen + random.uniform(-3, 3, seen.shape)).clip(*frame)
-        jittered[:, 2:] = np.maximum(jittered[:, 2:], jittered[:, :2])
-        masks = np.zeros((len(seen), rows.stop - rows.start, columns.stop - columns.start), np.uint8)
-        for mask, (left, top, right, bottom) in zip(masks, seen - frame[0][[0, 1, 0, 1]], strict=True):
-            mask[top:bottom, left:right] = 1
-        parts.append(replace(found_in(tile, jittered, random.random(len(seen))), size=masks.shape[1:],
-                             masks=[coco_mask.encode(np.asfortranarray(mask)) for mask in masks]))
-    found = join(parts, tiles, size)
-    assert found.size == size and len(found.boxes) == len(found.masks) == len(objects)
-    assert (np.diff(found.scores) <= 0).all()
-    masks = coco_mask.toBbox(found.masks).reshape(-1, 4) @ (np.eye(4) + np.eye(4, k=2))  # corners
-    assert {*map(tuple, masks.astype(int).tolist())} == {*objects}
-    np.testing.assert_allclose(found.boxes, masks, atol=3.001)  # and rounding of float32
-
-
 def test_a_label_map_has_the_classes_of_the_cores() -> None:
     labels = np.random.default_rng(0).integers(0, 300, (150, 90))
     classes, tiles = tuple(map(str, range(300))), Tiling(64, 24).tiles((150, 90))
     parts = []
     for tile in tiles:
-        part = np.full((tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start), 299)  # beside it
-        rows, columns = (slice(core.start - whole.start, core.stop - whole.start)
-                         for core, whole in zip(tile[2:], tile[:2], strict=True))
-        part[rows, columns] = labels[tile.core_rows, tile.core_columns]
-        parts.append(Prediction(part.shape, classes, label_map=part))
+        of_cores = np.full_like(labels, 299)  # beside the core
+        of_cores[tile.core_rows, tile.core_columns] = labels[tile.core_rows, tile.core_columns]
+        parts.append(Prediction((64, 64), classes, label_map=of_cores[tile.rows, tile.columns]))
     assert np.array_equal(join(parts, tiles, (150, 90)).label_map, labels)
 
 
@@ -146,18 +122,3 @@ def test_a_mask_is_moved(place: tuple[int, int]) -> None:
         expected = np.zeros((20, 20), np.uint8)
         expected[place[0]:place[0] + 13, place[1]:place[1] + 9] = cells
         assert np.array_equal(coco_mask.decode(moved), expected)
-
-
-@pytest.fixture
-def nuclei() -> BaseInferencer:
-    return build_inferencer(load_config(ROOT / 'demo/nuclei/config.py'), ROOT / 'demo/nuclei/model.safetensors', 'cpu')
-
-
-def test_a_detector_finds_in_tiles_what_it_finds_in_the_whole_image(nuclei: BaseInferencer) -> None:
-    image = read_image(ROOT / 'demo/nuclei/example.png')
-    (whole,), (tiled,) = infer(nuclei, image), infer(nuclei, image, batch_size=2, tile=240, overlap=80)
-    assert tiled.size == whole.size == tuple(tiled.masks[0]['size']) and tiled.image is image
-    sure, found = (one.above(0.7) for one in (whole, tiled))
-    overlaps = coco_mask.iou(sure.masks, found.masks, [0] * len(found.masks))
-    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(found.boxes)) <= 2
-    assert np.mean(overlaps.max(axis=1) > 0.8) > 0.9
