@@ -18,18 +18,14 @@ from tests.tools.conftest import save
 WIDE, SQUARE = (24, 36), (30, 30)
 
 
-def write(path: Path, size: tuple[int, int], turn: int) -> None:
-    """Writes an image of a size, height and width as stored, that EXIF data turns."""
+def write_data(root: Path, kind: str, size: tuple[int, int], turn: int, annotated: tuple[int, int]) -> None:
+    """Writes images of a size, as stored, that EXIF data turns, with label maps or COCO's annotations of another size.
+    """
     exif = Image.Exif()
     exif[0x0112] = turn
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new('RGB', size[::-1]).save(path, exif=exif)
-
-
-def write_data(root: Path, kind: str, size: tuple[int, int], turn: int, annotated: tuple[int, int]) -> None:
-    """Writes images of a size and their annotations of another one, in each split, as label maps or as COCO has it."""
     for split in ('train', 'val'):
-        write(root / f'{split}/images/{split}.jpg', size, turn)
+        (root / f'{split}/images').mkdir(parents=True)
+        Image.new('RGB', size[::-1]).save(root / f'{split}/images/{split}.jpg', exif=exif)
         if kind == 'label maps':
             save(root / f'{split}/masks/{split}.png', np.eye(*annotated, dtype=np.uint8))
         else:

@@ -7,11 +7,11 @@ import cv2
 import numpy as np
 import pytest
 import tifffile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from openmmlab_runs.pictures.bands import Header, Pixels, decode_bands, read_bands, read_header, read_view, to_view
+from openmmlab_runs.pictures.bands import Pixels, decode_bands, read_bands, read_header, read_view, to_view
 from openmmlab_runs.pictures.images import EXIF_ORIENTATION, read_image
 from tests.conftest import refusal
 
@@ -37,31 +37,24 @@ def check(content: bytes, expected: np.ndarray) -> Pixels:
     return header.pixels
 
 
-@settings(deadline=None)  # the first import of tifffile takes longer
+@pytest.mark.filterwarnings('ignore:.*are stored as RGB:DeprecationWarning')
 @given(st.sampled_from(TYPES), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9),
-       st.sampled_from(['last', 'first', 'pages']), st.booleans(), st.booleans())
+       st.sampled_from(['last', 'first', 'pages', 'unnamed', 'unnamed first']), st.booleans(), st.booleans())
 def test_tiff_is_read_as_it_was_written(dtype: str, height: int, width: int, channels: int, where: str, packed: bool,
                                         is_big: bool) -> None:
-    expected = pixels(height, width, channels, dtype)
+    is_unnamed = where.startswith('unnamed')  # then channels are the shortest axis
+    expected = pixels(height + 10 * is_unnamed, width + 10 * is_unnamed, channels, dtype)
     planes = np.moveaxis(expected, -1, 0)
-    more = dict(photometric='minisblack', compression='zlib' if packed else None, bigtiff=is_big)
-    if channels == 1:
-        content = tiff(planes[0], **more)
-    elif where == 'pages':
-        content = tiff(planes, **more, ome=True, metadata=dict(axes='CYX'))
-    else:
-        content = tiff(expected if where == 'last' else planes, **more,
-                       planarconfig='contig' if where == 'last' else 'separate')
-    is_plain = dtype == 'uint8' and (channels == 1 or (channels == 3 and where != 'pages'))  # mmcv reads the first page
-    assert check(content, expected).is_plain == is_plain
-
-
-@pytest.mark.filterwarnings('ignore:.*are stored as RGB:DeprecationWarning')
-@settings(deadline=None)
-@given(st.sampled_from(TYPES), st.integers(1, 9), st.booleans())
-def test_channels_without_a_name_are_the_shortest_axis(dtype: str, channels: int, is_last: bool) -> None:
-    expected = pixels(20, 30, channels, dtype)
-    check(tiff(expected if is_last else np.moveaxis(expected, -1, 0)), expected)
+    values, how = {
+        'last': (expected, dict(planarconfig='contig')), 'first': (planes, dict(planarconfig='separate')),
+        'pages': (planes, dict(ome=True, metadata=dict(axes='CYX'))),
+        'unnamed': (expected, {}), 'unnamed first': (planes, {})}[where]
+    if not is_unnamed:
+        values, how = (values, how) if channels > 1 else (planes[0], {})
+        how = dict(how, photometric='minisblack')
+    found = check(tiff(values, **how, compression='zlib' if packed else None, bigtiff=is_big), expected)
+    if not is_unnamed:  # mmcv reads the first page
+        assert found.is_plain == (dtype == 'uint8' and (channels == 1 or (channels == 3 and where != 'pages')))
 
 
 @pytest.mark.parametrize('channels', [1, 3, 4])
@@ -124,24 +117,18 @@ def test_a_picture_has_three_channels_from_their_2nd_to_98th_percentile() -> Non
 
 
 @pytest.mark.filterwarnings('ignore:.*are stored as RGB:DeprecationWarning')
-def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = tiff(pixels(), photometric='minisblack', planarconfig='contig')
-    (tmp_path / 'cut.tif').write_bytes(whole[:-50])
-    assert f'image {tmp_path}/cut.tif cannot be read: it is damaged' in refusal(read_bands, tmp_path / 'cut.tif')
-    assert 'a.tif has the axes' in refusal(decode_bands, tiff(np.zeros((2, 3, 4, 5), np.uint16)), 'a.tif')
-    (tmp_path / 'a.tif').write_bytes(b'no image')
-    assert 'a.tif cannot be read: it is damaged or not an image' in refusal(read_view, tmp_path / 'a.tif')
+def test_what_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, plain = tiff(pixels(), photometric='minisblack', planarconfig='contig'), io.BytesIO()
+    Image.fromarray(pixels(channels=3, dtype='uint8')).save(plain, 'tiff')
     # Tag 259, the compression, which is a short number: from 1, none, to 5, LZW.
     lzw = whole.replace(bytes([3, 1, 3, 0, 1, 0, 0, 0, 1, 0]), bytes([3, 1, 3, 0, 1, 0, 0, 0, 5, 0]))
-    monkeypatch.setitem(sys.modules, 'imagecodecs', None)
-    assert 'pip install imagecodecs, or save it without compression' in refusal(decode_bands, lzw, 'a.tif')
-    monkeypatch.setitem(sys.modules, 'tifffile', None)
-    assert 'pip install tifffile, or convert it' in refusal(decode_bands, whole, 'a.tif')
-    assert read_header(io.BytesIO(tiff_8 := tiff_of_pillow()), 'b.tif') == Header(9, 12, Pixels(3, 'uint8', True))
-    assert decode_bands(tiff_8, 'b.tif').shape == (9, 12, 3)
-
-
-def tiff_of_pillow() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels(channels=3, dtype='uint8')).save(file, 'tiff')
-    return file.getvalue()
+    for missing, content, words in (
+            ('', whole[:-50], 'image a.tif cannot be read: it is damaged'),
+            ('', b'no image', 'image a.tif cannot be read: it is damaged or not an image'),
+            ('', tiff(np.zeros((2, 3, 4, 5), np.uint16)), 'image a.tif has the axes'),
+            ('imagecodecs', lzw, 'pip install imagecodecs, or save it without compression'),
+            ('tifffile', whole, 'pip install tifffile, or convert it')):
+        if missing:
+            monkeypatch.setitem(sys.modules, missing, None)
+        assert words in refusal(decode_bands, content, 'a.tif')
+    assert check(plain.getvalue(), pixels(channels=3, dtype='uint8')).is_plain  # without tifffile

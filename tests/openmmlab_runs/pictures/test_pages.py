@@ -1,6 +1,4 @@
 """Files of several images: each of them is predicted, and none is learnt as if it were the whole."""
-import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ from PIL import Image
 
 from openmmlab_data.form.label_map_files import open_label_map
 from openmmlab_runs.data.findings import Finding, Kind, decode
-from openmmlab_runs.pictures.bands import decode_bands, read_bands, read_header
+from openmmlab_runs.pictures.bands import read_bands, read_header
 from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.predict.sources import images_of, pages_of
 from tests.conftest import refusal
@@ -19,24 +17,18 @@ GREYS = 51, 102, 204  # of the palette that Pillow takes
 SEVERAL = 'has 3 images (pages or frames), but only the first is read: save each of them as a file of its own'
 
 
-def write(path: Path, mode: str = 'RGB', greys: Sequence[int] = GREYS, **settings: object) -> Path:
-    first, *more = (Image.new('RGB', (40, 30), (grey,) * 3).convert(mode) for grey in greys)
-    first.save(path, save_all=True, append_images=more, **settings)
-    return path
-
-
 def pages(path: Path, as_rgb: bool = True) -> list[tuple[str, object]]:
     return [page for named in images_of(path) for page in pages_of(named, as_rgb)]
 
 
-CASES = [('a.gif', 'P', {}), ('a.png', 'RGB', {}), ('a.webp', 'RGB', dict(lossless=True)), ('a.tif', 'RGB', {}),
-         ('a.tif', 'L', {}), ('a.tif', '1', {}), ('a.tif', 'I;16', {}),
-         ('a.tiff', 'RGBA', dict(compression='tiff_lzw'))]
-
-
-@pytest.mark.parametrize('name, mode, settings', CASES)
-def test_each_page_is_an_image(name: str, mode: str, settings: dict[str, object], tmp_path: Path) -> None:
-    path = write(tmp_path / name, mode, **settings)
+@pytest.mark.parametrize('name, mode, settings', [
+    ('a.gif', 'P', {}), ('a.png', 'RGB', {}), ('a.webp', 'RGB', dict(lossless=True)), ('a.tif', 'RGB', {}),
+    ('a.tif', 'L', {}), ('a.tif', '1', {}), ('a.tif', 'I;16', {}), ('a.tiff', 'RGBA', dict(compression='tiff_lzw'))])
+def test_each_page_is_an_image_and_where_one_is_read_several_are_told(
+        name: str, mode: str, settings: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / name
+    first, *more = (Image.new('RGB', (40, 30), (grey,) * 3).convert(mode) for grey in GREYS)
+    first.save(path, save_all=True, append_images=more, **settings)
     found = pages(path)
     assert [page for page, _ in found] == [f'{name}_00000{number}' for number in (1, 2, 3)]
     for (_, image), grey in zip(found, GREYS, strict=True):
@@ -44,11 +36,6 @@ def test_each_page_is_an_image(name: str, mode: str, settings: dict[str, object]
         if mode not in ('1', 'I;16'):  # black and white in turn, and too dark for eight bits
             assert (image == grey).all()
     assert pages(path, as_rgb=False) == [(name, path)]
-
-
-@pytest.mark.parametrize('name, mode, settings', CASES)
-def test_where_one_is_read_several_are_told(name: str, mode: str, settings: dict[str, object], tmp_path: Path) -> None:
-    path = write(tmp_path / name, mode, **settings)
     assert refusal(read_image, path) == f'image {path} {SEVERAL}.'
     assert decode(str(path), Kind.IMAGE) == Finding(Kind.IMAGE, str(path), SEVERAL)
     assert SEVERAL in refusal(open_label_map, path)
@@ -79,22 +66,20 @@ def test_what_is_one_image_stays_one(tmp_path: Path) -> None:
         assert not isinstance(decode(str(path), Kind.IMAGE), Finding)
 
 
-def test_series_of_a_tiff_are_no_channels() -> None:
-    """Pages that were written one by one, of equal or other sizes, with copies beside them, and times."""
-    grey, small = np.zeros((64, 64), np.uint16), np.zeros((32, 32), np.uint16)
+def test_series_of_a_tiff_and_times_are_no_channels(tmp_path: Path) -> None:
+    """Pages that were written one by one, of equal or other sizes, with copies beside them."""
+    path, grey, small = tmp_path / 'a.tif', np.zeros((64, 64), np.uint16), np.zeros((32, 32), np.uint16)
 
-    def written(*images: tuple[np.ndarray, int], **settings: object) -> bytes:
-        file = io.BytesIO()
-        with tifffile.TiffWriter(file) as tiff:
+    def write(*images: tuple[np.ndarray, int], **settings: object) -> None:
+        with tifffile.TiffWriter(path) as file:
             for image, kind in images:
-                tiff.write(image, subfiletype=kind, **settings)
-        return file.getvalue()
+                file.write(image, subfiletype=kind, **settings)
 
-    for content in (written(*[(grey, 0)] * 3), written(
-            (grey, 0), (small[:20], 0), (grey[:60], 0), (small, 1), metadata=None)):
-        for read in (decode_bands, lambda content, name: read_header(io.BytesIO(content), name)):
-            assert refusal(read, content, 'a.tif') == f'image a.tif {SEVERAL}.'
-    assert decode_bands(written((grey, 0), (small, 1), (small, 1), metadata=None), 'a.tif').shape == (64, 64, 1)
-    times = io.BytesIO()
-    tifffile.imwrite(times, np.zeros((4, 64, 64), np.uint16), ome=True, metadata=dict(axes='TYX'))
-    assert 'has the axes TYX of lengths (4, 64, 64), but must' in refusal(decode_bands, times.getvalue(), 'a.tif')
+    for images, settings in (([(grey, 0)] * 3, {}), (
+            [(grey, 0), (small[:20], 0), (grey[:60], 0), (small, 1)], dict(metadata=None))):
+        write(*images, **settings)
+        assert refusal(read_bands, path) == refusal(read_header, path) == f'image {path} {SEVERAL}.'
+    write((grey, 0), (small, 1), (small, 1), metadata=None)
+    assert read_bands(path).shape == (64, 64, 1)
+    tifffile.imwrite(path, np.zeros((4, 64, 64), np.uint16), ome=True, metadata=dict(axes='TYX'))
+    assert 'has the axes TYX of lengths (4, 64, 64), but must' in refusal(read_bands, path)
