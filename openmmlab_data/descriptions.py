@@ -6,7 +6,7 @@ from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.folder import folders_of
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.findings import Kind
-from openmmlab_runs.data.sizes import check_sizes
+from openmmlab_runs.data.named_files import check_sizes
 
 from .channels import Bands
 from .image_sizes import Fit, name_sizes, sizes_of

@@ -15,7 +15,7 @@ from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
-from openmmlab_runs.data.sizes import compare_sizes
+from openmmlab_runs.data.named_files import compare_sizes
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.bands import decode_bands
 from openmmlab_runs.pictures.images import orientation, size_as_loaded

@@ -16,7 +16,7 @@ from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
 
 from .datasets import SampleFiles
 from .findings import Finding, Kind, decode
-from .sizes import compare_sizes
+from .named_files import compare_sizes
 
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
 # With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always

@@ -3,7 +3,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +30,20 @@ Entry = dict[str, Any]
 class Coco(dict[str, list[Entry]]):
     """The `images`, `categories` and `annotations` of a file."""
 
-    def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
-                 texts: dict[str, dict[int, str]] | None = None) -> None:
+    def __init__(self, content: dict[str, list[Entry]] = {}) -> None:
         super().__init__(content)
-        self.repairs = list(repairs)  # sentences on what mmdet could not read, with the first entry and how many
-        self.texts = texts or {}  # ids that are text in the file and numbers here: by list, and by the index in it
-
-
-class _Repairs:
-    """Counts what is repaired: the first sentence of each kind, and how many there are."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[str, ...], tuple[str, int]] = {}
+        # A sentence on what mmdet could not read, and how many there are, by kind.
+        self.repaired: dict[tuple[str, ...], tuple[str, int]] = {}
         # For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
-        self.ids: dict[tuple[str, str], dict[int, str]] = {}
+        self.texts: dict[tuple[str, str], dict[int, str]] = {}
 
-    def add(self, kind: tuple[str, ...], sentence: str) -> None:
-        first, number = self.found.get(kind, (sentence, 0))
-        self.found[kind] = first, number + 1
+    def repair(self, kind: tuple[str, ...], sentence: str) -> None:
+        first, number = self.repaired.get(kind, (sentence, 0))
+        self.repaired[kind] = first, number + 1
 
-    def sentences(self) -> list[str]:
-        return [first + f' (and {number - 1} more)' * (number > 1) for first, number in self.found.values()]
+    @property
+    def repairs(self) -> list[str]:
+        return [first + f' (and {number - 1} more)' * (number > 1) for first, number in self.repaired.values()]
 
 
 def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:
@@ -73,26 +66,25 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
         FileNotFoundError: If the file does not exist.
         UnusableFile: If it is a folder, empty, not JSON, or not in COCO's layout.
     """
-    fault = '' if '://' in file else what_is(file)
-    if fault.endswith('not a file'):  # who opens it may wait for ever
-        raise UnusableFile(file, f"{fault}: put a file in COCO's layout there.")
-    try:
-        content = get(file, backend_args=backend_args)
-    except IsADirectoryError as error:
-        raise UnusableFile(file, f'is a folder, {NOT_COCO}') from error
-    repairs = _Repairs()
-    raw, encoding = parse_json(file, content)
+    what = '' if '://' in file else what_is(file)
+    if what == 'is a folder':
+        raise UnusableFile(file, f'{what}, {NOT_COCO}')
+    if what.endswith('not a file'):  # who opens it may wait for ever
+        raise UnusableFile(file, f"{what}: put a file in COCO's layout there.")
+    coco = Coco()
+    raw, encoding = parse_json(file, get(file, backend_args=backend_args))
     if encoding != 'utf-8':
-        repairs.add(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
+        coco.repair(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
     missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
     if missing:
         raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
     raw.setdefault('annotations', [])
-    coco = {name: _read_entries(file, name, raw[name], repairs, needs_sizes) for name in FIELDS}
+    for name in FIELDS:
+        coco[name] = raw[name]
+        _read_entries(file, name, coco, needs_sizes)
     for key, name in (('image_id', 'images'), ('category_id', 'categories')):
-        _note_references(key, name, coco, repairs)
-    texts = {name: ids for (name, key), ids in repairs.ids.items() if key == 'id'}
-    return Coco(coco, repairs.sentences(), texts)
+        _note_references(key, name, coco)
+    return coco
 
 
 def read_json(path: Path) -> Any:
@@ -195,10 +187,11 @@ FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
 OPTIONAL = ('segmentation', 'ignore')
 
 
-def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_sizes: bool) -> list[Entry]:
-    if not isinstance(entries, list):
-        raise UnusableFile(file, f'has {name}={shown(entries)}, but {name} is a list: correct it.')
-    for index, entry in enumerate(entries):
+def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
+    """Converts the entries of a list in place."""
+    if not isinstance(coco[name], list):
+        raise UnusableFile(file, f'has {name}={shown(coco[name])}, but {name} is a list: correct it.')
+    for index, entry in enumerate(coco[name]):
         where = f'in {name}[{index}]'
         if not isinstance(entry, dict):
             raise UnusableFile(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
@@ -206,11 +199,11 @@ def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_s
         if not needs_sizes and name == 'images' and any(
                 entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
             entry.update(width=None, height=None)
-            repairs.add(('images', 'size'), f'has no width or height {where}')
+            coco.repair(('images', 'size'), f'has no width or height {where}')
         for key, (parse, what) in FIELDS[name].items():
             value = entry.get(key)
             if value is None:
-                _complete(file, entry, key, where, repairs, needs_sizes)
+                _complete(file, entry, key, where, coco, needs_sizes)
                 continue
             try:
                 entry[key] = new = parse(value)
@@ -218,22 +211,21 @@ def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_s
                 raise UnusableFile(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it.'
                                    ) from error
             if new != value and parse is to_id:
-                repairs.ids.setdefault((name, key), {})[index] = value
+                coco.texts.setdefault((name, key), {})[index] = value
             elif new != value:
-                repairs.add((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
+                coco.repair((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
         if entry.get('width') and entry['width'] * entry['height'] > MAX_PIXELS:
             raise UnusableFile(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
                                f'reads images of at most {MAX_PIXELS} pixels: correct it.')
-    return entries
 
 
-def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, needs_sizes: bool) -> None:
+def _complete(file: str, entry: Entry, key: str, where: str, coco: Coco, needs_sizes: bool) -> None:
     if key == 'iscrowd':
         entry[key] = 0
     elif key == 'area':
         area = area_of(entry.get('segmentation'))
         entry[key] = entry['bbox'][2] * entry['bbox'][3] if area is None else area
-        repairs.add(('annotations', key), f'has no area {where}')
+        coco.repair(('annotations', key), f'has no area {where}')
     elif key in ('width', 'height') and not needs_sizes:
         entry.pop(key, None)
     elif key not in OPTIONAL:
@@ -241,9 +233,9 @@ def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, 
         raise UnusableFile(file, f'has no {key!r} {where}: add it{advice}.')
 
 
-def _note_references(key: str, name: str, coco: dict[str, list[Entry]], repairs: _Repairs) -> None:
+def _note_references(key: str, name: str, coco: Coco) -> None:
     """Notes ids that are text in one place and numbers in the other, so that mmdet does not find them."""
-    ids, references = repairs.ids.get((name, 'id'), {}), repairs.ids.get(('annotations', key), {})
+    ids, references = coco.texts.get((name, 'id'), {}), coco.texts.get(('annotations', key), {})
     if not ids and not references:
         return
     written = {ids.get(index, entry['id']) for index, entry in enumerate(coco[name])}
@@ -251,5 +243,5 @@ def _note_references(key: str, name: str, coco: dict[str, list[Entry]], repairs:
     for index, annotation in enumerate(coco['annotations']):
         old = references.get(index, annotation[key])
         if old not in written and annotation[key] in known:
-            repairs.add(('annotations', key), f'has {key}={shown(old)} in annotations[{index}], but the id is written '
+            coco.repair(('annotations', key), f'has {key}={shown(old)} in annotations[{index}], but the id is written '
                         f'otherwise in {name}')

@@ -30,8 +30,7 @@ from .datasets import (
     unwrap,
 )
 from .findings import Finding, Kind, UnusableFile
-from .presence import check_presence
-from .sizes import check_sizes
+from .named_files import check_presence, check_sizes
 
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,

@@ -1,13 +1,14 @@
 """What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
 import json
 import os.path
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from mmengine.fileio import dump, load
@@ -26,35 +27,22 @@ from mmdet.models import DetTTAModel  # noqa: E402
 from pycocotools.cocoeval import COCOeval  # noqa: E402
 
 
-@contextmanager
-def replaced(module: Any, **values: Any) -> Iterator[None]:
-    """Gives a module other values in the `with` block, where it has no parameters for them, as mmdet's metrics."""
-    former = {name: getattr(module, name) for name in values if name in vars(module)}
-    vars(module).update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del vars(module)[name]
-        vars(module).update(former)
-
-
 def summarize(evaluation: COCOeval) -> None:
     """Prints pycocotools' summary, with a heading: it is the same text for boxes and for masks."""
     print(dict(bbox='boxes:', segm='masks:').get(evaluation.params.iouType, ''))
     COCOeval.summarize(evaluation)
 
 
-def own_evaluation() -> AbstractContextManager[None]:
+def own_evaluation() -> AbstractContextManager[Any]:
     """Lets mmdet summarize as above, and evaluate in C++, if faster-coco-eval is installed, whose summary has another
     mAP, of the most boxes in `proposal_nums` instead of 100.
     """
-    kinds = {name: getattr(coco_metric, name) for name in ('COCOeval', 'COCOevalMP')}
+    kinds: dict[str, Any] = {name: getattr(coco_metric, name) for name in ('COCOeval', 'COCOevalMP')}
     if find_spec('faster_coco_eval'):
         from faster_coco_eval import COCOeval_faster
         kinds = dict.fromkeys(kinds, COCOeval_faster)
-    return replaced(coco_metric, **{
-        name: type(name, (kind,), dict(summarize=summarize)) for name, kind in kinds.items()})
+    kinds = {name: type(name, (kind,), dict(summarize=summarize)) for name, kind in kinds.items()}
+    return patch.multiple(coco_metric, **kinds)
 
 
 def number(ids: Iterable[Hashable]) -> dict[Any, int]:
@@ -98,7 +86,7 @@ class FastCocoMetric(CocoMetric):
             super().__init__(**kwargs)
             return
         coco = read_coco(ann_file, backend_args)
-        written = coco.texts.get('categories', {})
+        written = coco.texts.get(('categories', 'id'), {})
         categories = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
         if sort_categories:
             categories.sort(key=lambda pair: (isinstance(pair[0]['id'], str), pair[0]['id']))

@@ -2,14 +2,14 @@
 
 The core is the part of a tile that is nearer to its middle than to those of its neighbours. A pixel has the class that
 the tile of its core found. An object counts if its centre is in the core of a tile that found it, or near. What several
-tiles found of it is joined (see `seams`): its box and mask are those of a tile that has all of it, or else
+tiles found of it is joined (see `Seams`): its box and mask are those of a tile that has all of it, or else
 the union of its pieces.
 
 mmdet's `shift_predictions` needs SAHI, forgets the masks, and would keep one of the whole image for each object. SAHI
 has its own models around mmdet's, and installs OpenCV, Shapely and others. mmseg's mode 'slide' holds scores of all
 classes for all pixels. Here memory holds one batch of tiles, the image, boxes with RLE masks, and the label map.
 """
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,7 +21,10 @@ from openmmlab_runs.data.scales import TileScale
 from openmmlab_runs.errors import UserError, check_range
 from openmmlab_runs.pictures.prediction import Prediction
 
-from .seams import OUTWARD, Seams, are_near
+JITTER = 3.5  # pixels
+ALIKE = 0.45  # of what two tiles see of an object, widths and heights have at least this in common; 1 if they are equal
+OUTWARD = np.array([-1, -1, 1, 1], np.float32)  # makes each edge of a box grow with the box
+OTHER = [2, 3, 0, 1]  # the edge on the other side
 
 
 class Tile(NamedTuple):
@@ -74,6 +77,80 @@ def make_tiling(side: int | None, overlap: int | None = None, scale: TileScale =
     overlap = side // 4 if overlap is None else overlap
     check_range('overlap', overlap, 0, side - 1)
     return Tiling(side, overlap, scale)
+
+
+def slack_of(boxes: np.ndarray) -> np.ndarray:
+    """Returns how wrong each edge may be, `(..., 4)`."""
+    return np.maximum(JITTER, (boxes + boxes[..., OTHER]) / 6)
+
+
+def are_near(boxes: np.ndarray, cores: np.ndarray) -> np.ndarray:
+    """Returns whether the centre of each box is in the core of a tile, or near it, `(...,)`."""
+    return ((boxes - boxes[..., OTHER]) / 2 <= cores + slack_of(boxes)).all(axis=-1)
+
+
+class Seams:
+    """Finds which boxes of all tiles of an image are one object.
+
+    Boxes of one class from several tiles are one object if they agree: each edge may be wrong by `JITTER`, or by a
+    sixth of the side. A box at the border of its tile is a piece, which goes on there: it agrees with a box that
+    contains it, and with a piece beside it. Boxes of one tile are several objects.
+
+    Args:
+        boxes: `(N, 4)`, in pixels of the image, each edge times `OUTWARD`.
+        labels: `(N,)`, their classes.
+        tiles: `(N,)`, the indices of their tiles.
+        frames: `(T, 4)`, the tiles, each edge times `OUTWARD`.
+        size: Height and width of the image.
+
+    Attributes:
+        is_piece: `(N,)`, whether an edge is where the tile ends, but not the image.
+    """
+
+    def __init__(self, boxes: np.ndarray, labels: np.ndarray, tiles: np.ndarray, frames: np.ndarray,
+                 size: tuple[int, int]) -> None:
+        self.edges, self.labels, self.tiles, self.frames = boxes, labels, tiles, frames
+        self.slack = slack_of(boxes)
+        self.cut = (boxes >= frames[tiles] - JITTER) & (frames < (0, 0, *size[::-1]))[tiles]
+        self.is_piece = self.cut.any(axis=1)
+        # A piece may be larger than it looks where it is cut, and along that border.
+        self.exact = ~(self.cut | self.cut[:, [1, 0, 1, 0]] | self.cut[:, [3, 2, 3, 2]])
+        self.reach = np.where(self.cut, np.maximum(boxes, frames[tiles]), boxes) + JITTER
+
+    def objects(self) -> list[list[int]]:
+        """Returns the boxes of each object, of a tile at most one.
+
+        What is surest comes together first: whole boxes, then tiles with the most in common, then boxes alike.
+        """
+        links = {pair: rank for tile in range(len(self.frames)) for pair, rank in self._links(tile)}
+        groups = [[index] for index in range(len(self.edges))]
+        for pair in sorted(links, key=links.__getitem__):
+            mine, others = (groups[index] for index in pair)
+            if set(self.tiles[mine]).isdisjoint(self.tiles[others]) and all(
+                    (min(one, other), max(one, other)) in links for one in mine for other in others
+                    if not (self.is_piece[one] and self.is_piece[other])):
+                mine += others
+                for index in others:
+                    groups[index] = mine
+        return [group for index, group in enumerate(groups) if index == group[0]]
+
+    def _links(self, tile: int) -> Iterator[tuple[tuple[int, int], tuple[int, float, float]]]:
+        """Yields pairs of boxes of a tile and of later ones that agree, and what they are sorted by."""
+        seen = self.edges + self.frames[tile, OTHER] >= -JITTER
+        a, b = np.flatnonzero(self.tiles == tile)[:, None], np.flatnonzero(seen.all(axis=1) & (self.tiles > tile))
+        larger, slack = self.edges[a] - self.edges[b], np.minimum(self.slack[a], self.slack[b])
+        wrong = np.where(larger > 0, self.exact[b], self.exact[a]) * abs(larger)
+        # Widths and heights of what both tiles see.
+        frames = self.frames[self.tiles[b]]
+        mine, others = np.minimum(self.reach[a], frames + JITTER), np.minimum(self.reach[b], self.frames[tile] + JITTER)
+        lengths, other_lengths, common, areas = (one[..., :2] + one[..., 2:] for one in (
+            mine, others, np.minimum(mine, others), np.minimum(frames, self.frames[tile])))
+        agree = (wrong <= 2 * slack).all(axis=2) & (self.labels[a] == self.labels[b]) & (
+            common >= ALIKE * np.sqrt(abs(lengths * other_lengths))).all(axis=2)
+        differ = (abs(larger) * ~(self.cut[a] | self.cut[b]) / slack).sum(axis=2)
+        for row, column in np.argwhere(agree):
+            one, other = a[row, 0], b[column]
+            yield (one, other), (self.is_piece[[one, other]].sum(), -areas[column].prod(), differ[row, column])
 
 
 def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:

@@ -1,6 +1,7 @@
 """Clips for mmdet's trackers: importing it registers the preprocessor and the metric that configs of video name."""
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from torch import Tensor
@@ -9,7 +10,6 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.validation import check_positive
-from openmmlab_runs.evaluation.metrics import replaced
 from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS
 
@@ -48,7 +48,7 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
     """
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        with replaced(np, float=float):
+        with patch.object(np, 'float', float, create=True):
             return super().compute_metrics(results)
 
     def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
