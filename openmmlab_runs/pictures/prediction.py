@@ -104,8 +104,6 @@ class Prediction:
         """
         if Path(path).suffix not in ('.jpg', '.png'):
             raise UserError(f'{path} ends in neither .png nor .jpg: choose one of them.')
-        if not Path(path).parent.is_dir():
-            raise UserError(f'folder {Path(path).parent} does not exist: create it, or choose another.')
         write_image(Path(path), self.plot(score_thr, labels))
 
     def to_coco(self) -> dict[str, list[dict[str, Any]]]:
@@ -116,16 +114,13 @@ class Prediction:
         """Returns all boxes of a detector as `supervision.Detections`, with masks and, in `data`, `class_name`.
 
         Raises:
-            UserError: If supervision is not installed, or this is a label map.
+            ImportError: If supervision is not installed.
+            UserError: If this is a label map.
         """
+        from supervision import Detections
         if self.boxes is None or self.labels is None:
             raise UserError(f'the prediction of {self.name} is a label map, which supervision does not hold: use '
                             'label_map.')
-        try:
-            from supervision import Detections
-        except ImportError as error:
-            raise UserError('Prediction.to_supervision needs a package that is not installed: pip install supervision.'
-                            ) from error
         masks = coco_mask.decode(self.masks).transpose(2, 0, 1).astype(bool) if self.masks else None
         return Detections(self.boxes, mask=masks, confidence=self.scores, class_id=self.labels,
                           data=dict(class_name=np.array(self.classes)[self.labels]))

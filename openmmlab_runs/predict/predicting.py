@@ -75,10 +75,11 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     Raises:
         UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
-    tiling = _checked(batch_size, score_thr, tile, overlap, tile_scale)
+    _checked(batch_size, score_thr, tile, overlap, tile_scale)
     cfg = load_config(config)
     opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
-    found = _infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tiling)
+    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tile=tile, overlap=overlap,
+                  tile_scale=tile_scale)
     return found if stream else list(found)
 
 
@@ -168,8 +169,7 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 
 
 def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int, score_thr: ScoreThr | None,
-           tiling: Tiling | None, max_pixels: int | None = None, tell: Tell = lambda done, count: None
-           ) -> Iterator[Prediction]:
+           tiling: Tiling | None, max_pixels: int | None, tell: Tell) -> Iterator[Prediction]:
     loader = inferencer.bands_loader
     sized = (_Sized(*page, _size(page.image, loader, max_pixels)) for named in images
              for page in pages_of(named, loader is None, max_pixels))

@@ -290,7 +290,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st
 KEYS = [(name, key) for name, fields in FIELDS.items() for key in fields]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(KEYS), JSON, st.integers(0, 3))
 def test_what_is_read_without_a_repair_is_what_mmdet_reads(tmp_path: Path, where: tuple[str, str], value: Any,
                                                            index: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from mmdet.evaluation import CocoMetric
@@ -14,13 +14,13 @@ from torch import nn
 from openmmlab_runs.evaluation import curves as module
 from openmmlab_runs.evaluation.curves import Curve, curves_of, draw_curves, find_thresholds, write_thresholds
 from tests.conftest import refusal
-from tests.openmmlab_runs.evaluation.test_metrics import annotations, compute, predict  # noqa: F401  # annotations: a fixture
+from tests.openmmlab_runs.evaluation.conftest import compute, predict
 
 BOX, FAR = [0., 0., 10., 10.], [50., 50., 10., 10.]
 
 
-def true(bbox: list[float], label: int = 0, iscrowd: int = 0) -> dict[str, Any]:
-    return dict(image_id='a', category_id=label, bbox=bbox, iscrowd=iscrowd)
+def true(bbox: list[float], iscrowd: int = 0) -> dict[str, Any]:
+    return dict(image_id='a', category_id=0, bbox=bbox, iscrowd=iscrowd)
 
 
 def found(bbox: list[float], score: float, label: int = 0) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def found(bbox: list[float], score: float, label: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_the_mean_precision_is_cocos_ap(seed: int, annotations: Path) -> None:  # noqa: F811
+def test_the_mean_precision_is_cocos_ap(seed: int, annotations: Path) -> None:
     """Also with crowds, images without objects, and a class without one."""
     results = predict(annotations, seed)
     expected = compute(CocoMetric, annotations, results)['bbox_mAP_50']
@@ -59,7 +59,6 @@ def test_the_best_score_is_between_boxes_that_match_and_others(
 NEXT, AFTER = (float(np.float32(0.5) + np.float32(2 ** -24) * step) for step in (1, 2))  # neighbours of a score
 
 
-@settings(deadline=None)
 @example([(NEXT, True), (0.5, False)], 1)
 @example([(AFTER, True), (NEXT, False)], 1)
 @given(st.lists(st.tuples(st.floats(2 ** -7, 1, width=32), st.booleans()), max_size=8), st.integers(1, 9))
@@ -77,8 +76,7 @@ def test_boxes_above_the_best_score_have_the_best_f1(boxes: list[tuple[float, bo
     assert curve.f1[kept.sum() - 1] == f1 == curve.f1.max() == curve.f1_above(np.array([threshold]))[0]
 
 
-def test_many_classes_are_a_bundle(
-        monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_many_classes_are_a_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     drawn: list[Figure] = []
     monkeypatch.setattr(module, 'write_figure', lambda path, figure: drawn.append(figure))
     curves = [Curve(3 + index, np.array([0.9]), np.array([2]), np.array([1])) for index in range(30)]

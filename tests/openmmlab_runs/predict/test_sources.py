@@ -131,7 +131,7 @@ JUNK = st.one_of(
         torch.zeros(1, 3, 0, 9), nn.Parameter(torch.zeros(3, 8, 9))]))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.recursive(JUNK, lambda inner: st.lists(inner, max_size=3), max_leaves=3), st.booleans())
 def test_any_source_is_images_or_one_sentence(source: object, as_rgb: bool) -> None:
     try:

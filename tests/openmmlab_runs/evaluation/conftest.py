@@ -1,0 +1,56 @@
+"""Annotations and predictions for metrics of mmdet."""
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mmdet.evaluation import CocoMetric
+from pycocotools import mask as rle
+
+CLASSES = ('cat', 'dog', 'emu')
+SIDE = 300
+
+
+@pytest.fixture(scope='module')
+def annotations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Boxes and masks of all area ranges, crowds, an image without an object, and a class without one."""
+    generator = np.random.default_rng(0)
+    boxes = np.rint(generator.uniform([0, 0, 4, 4], [150, 150, 140, 140], (60, 4))).tolist()
+    objects = [dict(id=index + 1, image_id=1 + index % 9, category_id=5 + index % 2, bbox=[x, y, w, h], area=w * h,
+                    iscrowd=int(index % 17 == 0), segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
+               for index, (x, y, w, h) in enumerate(boxes)]
+    for one in objects:
+        if one['iscrowd']:
+            one['segmentation'] = rle.frPyObjects(one['segmentation'], SIDE, SIDE)[0]
+            one['segmentation']['counts'] = one['segmentation']['counts'].decode()
+    path = tmp_path_factory.mktemp('coco') / 'annotations.json'
+    path.write_text(json.dumps(dict(
+        images=[dict(id=index, width=SIDE, height=SIDE, file_name=f'{index}.png') for index in range(1, 11)],
+        categories=[dict(id=5 + index, name=name) for index, name in enumerate(CLASSES)], annotations=objects)))
+    return path
+
+
+def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[tuple[dict, dict]]:
+    """The objects, each twice and shifted a little, with random scores and some wrong classes."""
+    generator = np.random.default_rng(seed)
+    coco = json.loads(annotations.read_text())
+    results = []
+    for image in coco['images']:
+        own = [one for one in coco['annotations'] if one['image_id'] == image['id']] * 2
+        own = [one for one in own if generator.random() < share]
+        moved = np.array([one['bbox'] for one in own]).reshape(-1, 4) + generator.normal(0, 2, (len(own), 4))
+        boxes = np.concatenate([moved[:, :2], moved[:, :2] + moved[:, 2:].clip(1)], axis=1).clip(0, SIDE)
+        masks = [rle.frPyObjects([[a, b, c, b, c, d, a, d]], SIDE, SIDE)[0] for a, b, c, d in boxes]
+        labels = [one['category_id'] - 5 if generator.random() < .9 else 2 for one in own]
+        results.append((dict(width=SIDE, height=SIDE, img_id=image['id']), dict(
+            img_id=image['id'], bboxes=boxes.astype(np.float32), masks=masks, labels=np.array(labels, int),
+            scores=generator.random(len(own)).astype(np.float32))))
+    return results
+
+
+def compute(kind: type[CocoMetric], annotations: Path | None, results: list, **kwargs: Any) -> dict[str, float]:
+    metric = kind(ann_file=annotations and str(annotations), **kwargs)
+    metric.dataset_meta = dict(classes=CLASSES)
+    return metric.compute_metrics(copy.deepcopy(results))
