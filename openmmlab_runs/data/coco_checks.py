@@ -50,7 +50,9 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
                               'reads masks')
     ignored = Counter[str]()
     for annotation in annotations:
-        yield from _faults_of_references(annotation, images, names)
+        for kind, key, listed in ((Kind.UNLISTED_CATEGORY, 'category', names), (Kind.UNLISTED_IMAGE, 'image', images)):
+            if (id := annotation[f'{key}_id']) not in listed:
+                yield kind, f'has {key}_id {id} in annotation {annotation["id"]}, but no such {key}'
         if annotation['image_id'] in images:
             yield from _faults_of_shape(annotation, images[annotation['image_id']], known, bool(corners), needs_masks,
                                         ignored)
@@ -72,12 +74,6 @@ def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
     for name, own in ids.items():  # objects of one entry would be background in the other
         if len(own) > 1:
             yield Kind.SAME_FILE, f'has {name} {len(own)} times in images, with the ids {some(own)}'
-
-
-def _faults_of_references(annotation: Entry, images: dict[Any, Entry], names: dict[Any, str]) -> Iterator[Fault]:
-    for kind, key, known in ((Kind.UNLISTED_CATEGORY, 'category', names), (Kind.UNLISTED_IMAGE, 'image', images)):
-        if annotation[f'{key}_id'] not in known:
-            yield kind, (f'has {key}_id {annotation[f"{key}_id"]} in annotation {annotation["id"]}, but no such {key}')
 
 
 def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has_corners: bool, needs_masks: bool,

@@ -175,7 +175,7 @@ def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int,
              for page in pages_of(named, loader is None, max_pixels))
 
     def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
-        is_large = tiling is not None and tiling.is_for(one.size)
+        is_large = tiling is not None and max(one.size) > tiling.side
         return is_large, None if inferencer.takes_several_sizes else one.size
 
     for (is_large, _), neighbours in groupby(sized, kind):

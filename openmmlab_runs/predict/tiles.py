@@ -41,10 +41,6 @@ class Tiling(NamedTuple):
     overlap: int
     scale: TileScale = 'train'
 
-    def is_for(self, size: tuple[int, int]) -> bool:
-        """Returns whether an image of a height and width is larger than a tile."""
-        return max(size) > self.side
-
     def tiles(self, size: tuple[int, int]) -> list[Tile]:
         """Returns the tiles of an image by its height and width, row by row; together, their cores are the image."""
         return [Tile(rows, columns, core_rows, core_columns) for rows, core_rows in self._spans(size[0])
@@ -172,7 +168,7 @@ def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, in
         for index, part in enumerate(parts)), strict=True))
     seams = Seams(boxes * OUTWARD, labels, indices, frames, size)
     counts, masks = are_near(seams.edges, cores[seams.tiles]), [mask for part in parts for mask in part.masks or ()]
-    objects: list[tuple[int, list[int], np.ndarray]] = []  # the best box, all that make the object, and its edges
+    objects: list[tuple[int, list[int], np.ndarray]] = []  # the best box, all that make the object, its edges
     for group in seams.objects():
         best = group[np.lexsort((scores[group], counts[group], ~seams.is_piece[group]))[-1]]
         pieces = group if seams.is_piece[best] else [best]
@@ -186,14 +182,13 @@ def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, in
         tile = tiles[seams.tiles[index]]
         return move_mask(masks[index], tile.rows.start, tile.columns.start, size)
 
+    def union(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        return parts[0] if len(parts) == 1 else dict(parts[0], counts=coco_mask.merge(parts)['counts'].decode())
+
     return replace(
         first, size=size, labels=labels[order], scores=scores[order],
         boxes=np.array([edges for _, _, edges in objects], np.float32).reshape(-1, 4) * OUTWARD,
-        masks=None if first.masks is None else [_union([*map(mask_of, pieces)]) for _, pieces, _ in objects])
-
-
-def _union(masks: list[dict[str, Any]]) -> dict[str, Any]:
-    return masks[0] if len(masks) == 1 else dict(masks[0], counts=coco_mask.merge(masks)['counts'].decode())
+        masks=None if first.masks is None else [union([*map(mask_of, pieces)]) for _, pieces, _ in objects])
 
 
 def move_mask(mask: dict[str, Any], top: int, left: int, size: tuple[int, int]) -> dict[str, Any]:

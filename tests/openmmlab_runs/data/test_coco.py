@@ -3,6 +3,7 @@ import copy
 import gzip
 import itertools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,57 +74,49 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
 @pytest.mark.parametrize('change, options, expected', [
     (dict, {}, []), (dict, dict(classes=()), []),  # all categories are classes
     (dict, dict(classes=('cow',)), [
-        (Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so labels would not match the classes'),
-        (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are ignored: it is not a class"),
-        (Kind.LEFT_OUT, "has 1 annotations of 'dog'")]),
+        (Kind.CLASSES, '1 of 1 classes (cow), so labels would not match the classes'),
+        (Kind.LEFT_OUT, "3 annotations of 'cat'"), (Kind.LEFT_OUT, "1 annotations of 'dog'")]),
     (dict, COW, [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),  # labels are those that are there
     (dict, dict(COW, is_evaluated=True), [(Kind.CLASSES, 'of 3 classes (cow), which metrics need')]),
     (dict, dict(classes=('dog', 'cat')), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', and mmdet")]),
-    (more('categories', id=9), {}, [
-        (Kind.CLASSES, 'has two categories of the same name, so labels would not match the classes')]),
+    (more('categories', id=9), {}, [(Kind.CLASSES, 'has two categories of the same name, so labels would not')]),
     (each('category_id', '5', '7', '5', '5'), {}, [
         (Kind.NOTHING_LEFT, "the annotations have category_id '5', '7', but the classes 5, 7"),
         *[(Kind.UNLISTED_CATEGORY, 'but no such category')] * 4]),
     (more('images'), {}, [(Kind.DUPLICATE, 'has id 1 2 times in images'), (Kind.SAME_FILE, 'with the ids 1, 1')]),
     (more('images', id=2, file_name='b/.././a.jpg'), {}, [
-        (Kind.SAME_FILE, 'has a.jpg 2 times in images, with the ids 1, 2'), (Kind.NOT_ANNOTATED, 'b/.././a.jpg')]),
+        (Kind.SAME_FILE, 'has a.jpg 2 times in images, with the ids 1, 2'), (Kind.NOT_ANNOTATED, '')]),
     (more('images', id=2, file_name='b/a.jpg'), {}, [(Kind.NOT_ANNOTATED, 'has no annotation of b/a.jpg')]),
     (lambda coco: coco.update(annotations=[]), MASKS, []),  # a test set
     (crowds(4), {}, []),
-    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat', which are not learnt (set isc")]),
+    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat'")]),
     (one(0, id=2), {}, [(Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations')]),
     (one(0, image_id=9), {}, [(Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image')]),
     (one(0, bbox=[0, 0, 32, 20]), {}, [
-        (Kind.BOX, 'has bbox [0, 0, 32, 20] (area 600) in annotation 1 of a.jpg (width 30, height 20), which is partly'
-                   ' outside of the image')]),
+        (Kind.BOX, '[0, 0, 32, 20] (area 600) in annotation 1 of a.jpg (width 30, height 20), which is partly')]),
     (one(0, bbox=[1, 1, 0, 9]), {}, [(Kind.BOX, 'is smaller than one pixel')]),
     # Masks that mmdet never loads have no fault.
     (one(1, ignore=1, **UNLOADED), {}, []),
     (one(1, area=0, **UNLOADED), {}, [(Kind.BOX, 'is smaller than one pixel')]),
     (one(1, bbox=[50, 2, 3, 4], **UNLOADED), {}, [(Kind.BOX, 'which is wholly outside of the image')]),
     (one(1, category_id=9, **UNLOADED), {}, [(Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 2, but no')]),
-    (each('bbox', *CORNERS, [1, 1, 9, 9]), {}, [
-        (Kind.CORNERS, 'has 3 boxes that extend beyond their images, and all 4 boxes fit as corners (x1, y1, x2, y2), '
-                       'but a box is (x, y, width, height)')]),
+    (each('bbox', *CORNERS, [1, 1, 9, 9]), {}, [(Kind.CORNERS, 'has 3 boxes that extend beyond their images')]),
     (each('bbox', *CORNERS, [9, 9, 1, 1]), {}, [(Kind.BOX, 'partly outside')] * 3),
-    *((each('segmentation', TRIANGLE, mask), MASKS, [
-        (Kind.MASK, 'has no segmentation in annotation 2 of a.jpg (width 30, height 20), but the config reads masks'),
-        ]) for mask in (None, [])),
+    (each('bbox', *CORNERS[:2]), {}, [(Kind.BOX, 'partly outside')] * 2),  # may be a coincidence
     (each('segmentation', TRIANGLE, None), {}, []),
-    *((each('segmentation', *[mask] * 4), MASKS, [
-        (Kind.NO_MASKS, 'has boxes only, no segmentation in its 4 annotations, but the config reads masks')])
-      for mask in (None, [])),
+    (each('segmentation', TRIANGLE, None), MASKS, [(Kind.MASK, 'has no segmentation in annotation 2 of a.jpg')]),
+    (each('segmentation', TRIANGLE, []), MASKS, [(Kind.MASK, 'has no segmentation in annotation 2 of a.jpg')]),
+    (each('segmentation', *[None] * 4), MASKS, [(Kind.NO_MASKS, 'no segmentation in its 4 annotations')]),
+    (each('segmentation', *[[]] * 4), MASKS, [(Kind.NO_MASKS, 'no segmentation in its 4 annotations')]),
     (one(1, segmentation=[[1] * 7]), {}, [(Kind.POLYGON, 'has a polygon of 7 numbers, which mmdet ignores,')]),
     (one(1, segmentation=[[1, 2, 4, 2, 40, 9]]), {}, [(Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which is partly')]),
     (one(2, segmentation=dict(size=[30, 20], counts='')), {}, [(Kind.MASK, 'has a mask of size [30, 20] (height, w')]),
-    (one(3, segmentation=dict(size=[20, 30], counts=[9, 1])), {}, [
-        (Kind.MASK, 'has a mask whose counts add up to 10 pixels in annotation 4')]),
+    (one(3, segmentation=dict(size=[20, 30], counts=[9, 1])), {}, [(Kind.MASK, 'add up to 10 pixels in annotation 4')]),
     (one(3, segmentation=dict(counts=[9, 1])), {}, [(Kind.POLYGON, 'has a mask without size or counts, which mmdet')]),
     *((one(1, segmentation=flat), {}, [(Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y')])
       for flat in ([1, 2, 4, 2, 4, 6], '1, 2, 4', [[0, 0, 1e9, 0, 1e9, 9]])),  # which would take memory to paint
-    *((one(3, segmentation=dict(size=[20, 30], counts=counts)), {}, [
-        (Kind.MASK, f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')])
-      for counts in ('zz!!', ['9'], [700, -100], [float('nan')])),
+    *((one(3, segmentation=dict(size=[20, 30], counts=bad)), {}, [(Kind.MASK, f'does not decode (counts {bad!r})')])
+      for bad in ('zz!!', ['9'], [700, -100], [float('nan')])),
     (absurd, {}, [(Kind.MASK, 'does not decode'), (Kind.MASK, 'add up to')])])  # and takes no memory
 def test_each_fault_is_told_and_no_other(change: Callable[[dict], object], options: dict, expected: list) -> None:
     found = findings(change, **options)
@@ -192,7 +185,8 @@ def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: A
 
 
 @pytest.mark.parametrize('content, words', [
-    (None, "is a folder, but ann_file must be a JSON file in COCO's layout: let the command new-config "),
+    (Path.mkdir, "is a folder, but ann_file must be a JSON file in COCO's layout: let the command new-config "),
+    (os.mkfifo, "is a named pipe (FIFO), not a file: put a file in COCO's layout there."),
     (b'<annotation>', 'is XML, but ann_file must be a JSON file'),
     (b'', 'is empty (0 bytes): put the whole file there.'), (b'{"images": [', 'is not JSON (Expecting value'),
     (gzip.compress(json.dumps(GOOD).encode()), 'is packed (gzip): unpack it.'),
@@ -203,14 +197,13 @@ def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: A
     (dict(GOOD, annotations=None), 'has annotations=null, but annotations is a list: correct it.'),
     (dict(GOOD, categories=[5]), 'has 5 in categories[0], but an entry has keys and values'),
     (changed('images', 'id', None), "has no 'id' in images[0]: add it."),
-    (dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)]),
-     "has no 'height' in images[0]: add it, or let the command new-config write a corrected file."),
+    (changed('images', 'height', None), "has no 'height' in images[0]: add it, or let the command new-config write"),
     (dict(GOOD, images=[dict(GOOD['images'][0], width=1 << 20, height=1 << 20)]),
-     'has width=1048576 and height=1048576 in images[0], but OpenCV reads images of at most 1073741824 pixels')])
+     'has width=1048576 and height=1048576 in images[0], but OpenCV reads')])
 def test_a_file_of_no_use_is_named(content: Any, words: str, tmp_path: Path) -> None:
     file = tmp_path / 'f.json'
-    if content is None:
-        file.mkdir()
+    if callable(content):
+        content(file)
     else:
         file.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     assert refusal(read_coco, str(file), error=UnusableFile).startswith(f'{file} {words}')

@@ -72,9 +72,7 @@ def without_masks(coco: dict) -> None:
 
 
 UNLIKE = 'train_dataloader.dataset.metainfo.classes does not match the annotations, '
-BOXES_ONLY = ('has boxes only, no segmentation in its 21 annotations, but the config reads masks: take a config for '
-              'boxes, such as one of the command new-config, or set with_mask=False in the pipelines, '
-              "model.roi_head.mask_head=None, and metric='bbox' in the evaluators (the command check finds all).")
+BOXES_ONLY = 'has boxes only, no segmentation in its 21 annotations, but the config reads masks: take a config for'
 SEGM = dict(split='val', val_evaluator=[dict(type='mmdet.CocoMetric', metric=['bbox', 'segm'])])
 
 
