@@ -16,91 +16,75 @@ PTH = (ROOT / 'openmmlab_compat.pth').read_text()
 MMCV = {'mmcv/__init__.py': ''}
 TORCH = {'torch/__init__.py': '__version__ = "9.9.0"\nzeros = lambda *sizes: None'}
 WORKING = {'torchvision/__init__.py': '__version__ = "0.99"\nclass ops:\n    nms = lambda *arguments: None'}
-OPERATORS = {f'openmmlab_compat/operators/{name}.py': '__all__ = []'
-             for name in ('boxes', 'deformable', 'losses', 'maps', 'regions')}
+ALL = {**MMCV, **TORCH, **WORKING, **{f'openmmlab_compat/operators/{name}.py': '__all__ = []'
+                                      for name in ('boxes', 'deformable', 'losses', 'maps', 'regions')}}
+INFO = {'some_name-1.2.dist-info/METADATA': 'Metadata-Version: 2.1\nName: some-name\nVersion: 1.2\n',
+        'some_name-1.2.dist-info/top_level.txt': 'module\n'}
+
+FOUND = """
+    assert not {'torch', 'torchvision', 'mmcv'} & set(sys.modules)
+    import importlib
+    assert importlib.import_module('mmcv._ext') is importlib.import_module('mmcv._ext')
+    import mmcv._ext
+    print(hasattr(mmcv._ext, 'roi_align_rotated_forward'), hasattr(mmcv._ext, '__path__'))"""
+FORKED = """
+    import multiprocessing
+    child = multiprocessing.get_context('fork').Process(target=__import__, args=('mmcv._ext',))
+    child.start()
+    child.join()
+    print(child.exitcode)"""
+# What mmengine calls.
+PKG_RESOURCES = """
+    import pkg_resources
+    found = pkg_resources.get_distribution('some-name')
+    print(found.version, found.location == sys.path[0], found.has_metadata('missing.txt'),
+          found.has_metadata('top_level.txt') and found.get_metadata('top_level.txt').strip())
+    try:
+        pkg_resources.get_distribution('other')
+    except pkg_resources.DistributionNotFound:
+        from pkg_resources import parse_version"""
+# Python's own is kept; without it, it answers as before Python 3.14.
+FIND_LOADER = """
+    import pkgutil, openmmlab_compat
+    sys.version_info, pkgutil.find_loader = (3, 14), 'own'
+    openmmlab_compat.install()
+    own = pkgutil.find_loader
+    del pkgutil.find_loader
+    openmmlab_compat.install()
+    print(own, pkgutil.find_loader('mmcv') is not None, pkgutil.find_loader('nothing'))"""
 
 
-def run(folder: Path, code: str, files: dict[str, str]) -> subprocess.CompletedProcess:
-    """Runs code in a new interpreter that sees the standard library, these files, and our package, as installed."""
+@pytest.mark.parametrize('code, files, output, told', [
+    # What there is is used.
+    ('import mmcv._ext; print(mmcv._ext.own)', {**MMCV, **WORKING, 'mmcv/_ext.py': 'own = 1'}, '1', ''),
+    ('import pkg_resources; print(pkg_resources.own)', {'pkg_resources.py': 'own = 1'}, '1', ''),
+    # The stand-in is found whoever imports it, and says so once; other processes of a run say nothing.
+    (FOUND, ALL, 'True False',
+     'mmcv has no compiled operators: those of torchvision 0.99 and plain torch stand in.'),
+    ("import os; os.environ['RANK'] = '1'; import mmcv._ext", ALL, '', ''), (FORKED, ALL, '0', ''),
+    # What cannot be loaded or replaced is one sentence.
+    ('import mmcv._ext', {**MMCV, **WORKING, 'mmcv/_ext.py': 'raise ImportError("undefined symbol: _ZN")'}, '',
+     'ImportError: undefined symbol: _ZN'),
+    ('import mmcv._ext', {**MMCV, **TORCH}, '', "ModuleNotFoundError: No module named 'mmcv._ext'"),
+    ('import mmcv._ext', {**MMCV, **TORCH, 'torchvision/__init__.py':  # one for another torch
+                          'class ops:\n def nms(*boxes):\n  raise RuntimeError("No C++ ops.\\nMore.")'}, '',
+     'ImportError: mmcv has no compiled operators here, and torchvision, whose operators would stand in for them, does '
+     'not work (No C++ ops.): install the torchvision that goes with torch 9.9.0, or compile mmcv.'),
+    (PKG_RESOURCES, INFO, '1.2 True False module', 'ImportError: parse_version is not in the stand-in'),
+    (FIND_LOADER, MMCV, 'own True None', '')])
+def test_stand_ins_are_found_where_nobody_else_has_the_module(code: str, files: dict[str, str], output: str, told: str,
+                                                              tmp_path: Path) -> None:
+    """In a new interpreter that sees the standard library, these files, and our package, as installed."""
     ours = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / 'openmmlab_compat').rglob('*.py')}
     for name, text in {**ours, **files}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    start = f"import sys; sys.path.insert(0, {str(folder)!r}); {PTH}"  # Python runs the line in the same way
-    return subprocess.run([sys.executable, '-SE', '-c', start + textwrap.dedent(code)], cwd=folder, timeout=60,
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {PTH}"  # Python runs the line in the same way
+    done = subprocess.run([sys.executable, '-SE', '-c', f'{start}\n{textwrap.dedent(code)}'], cwd=tmp_path, timeout=60,
                           capture_output=True, text=True)
-
-
-@pytest.mark.parametrize('module, files', [('mmcv._ext', {**MMCV, **WORKING, 'mmcv/_ext.py': 'own = 1'}),
-                                           ('pkg_resources', {'pkg_resources.py': 'own = 1'})])
-def test_what_there_is_is_used(tmp_path: Path, module: str, files: dict[str, str]) -> None:
-    done = run(tmp_path, f'import {module}; print({module}.own)', files)
-    assert (done.stdout, done.stderr) == ('1\n', '')
-
-
-def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(tmp_path: Path) -> None:
-    done = run(tmp_path, """
-        assert not {'torch', 'torchvision', 'mmcv'} & set(sys.modules)
-        import importlib
-        assert importlib.import_module('mmcv._ext') is importlib.import_module('mmcv._ext')
-        import mmcv._ext
-        print(hasattr(mmcv._ext, 'roi_align_rotated_forward'), hasattr(mmcv._ext, '__path__'))
-        """, {**MMCV, **TORCH, **WORKING, **OPERATORS})
-    assert done.stdout == 'True False\n', done.stderr
-    assert done.stderr == 'mmcv has no compiled operators: those of torchvision 0.99 and plain torch stand in.\n'
-
-
-def test_other_processes_of_a_run_say_nothing(tmp_path: Path) -> None:
-    for code in ("import os; os.environ['RANK'] = '1'; import mmcv._ext", """
-            import multiprocessing
-            child = multiprocessing.get_context('fork').Process(target=__import__, args=('mmcv._ext',))
-            child.start()
-            child.join()
-            assert child.exitcode == 0"""):
-        done = run(tmp_path, '\n' + code, {**MMCV, **TORCH, **WORKING, **OPERATORS})
-        assert (done.returncode, done.stderr) == (0, '')
-
-
-@pytest.mark.parametrize('files, error', [
-    ({**WORKING, 'mmcv/_ext.py': 'raise ImportError("undefined symbol: _ZN")'}, 'ImportError: undefined symbol: _ZN'),
-    (TORCH, "ModuleNotFoundError: No module named 'mmcv._ext'"),
-    # A torchvision for another torch.
-    ({**TORCH, 'torchvision/__init__.py': 'class ops:\n def nms(*boxes):\n  raise RuntimeError("No C++ ops.\\nMore.")'},
-     'ImportError: mmcv has no compiled operators here, and torchvision, whose operators would stand in for them, does '
-     'not work (No C++ ops.): install the torchvision that goes with torch 9.9.0, or compile mmcv.')])
-def test_what_cannot_be_loaded_or_replaced_is_one_sentence(tmp_path: Path, files: dict[str, str], error: str) -> None:
-    assert run(tmp_path, 'import mmcv._ext', {**MMCV, **files}).stderr.splitlines()[-1] == error
-
-
-def test_pkg_resources_stands_in_for_what_mmengine_calls(tmp_path: Path) -> None:
-    done = run(tmp_path, """
-        import pkg_resources
-        found = pkg_resources.get_distribution('some-name')
-        print(found.version, found.location == sys.path[0], found.has_metadata('missing.txt'))
-        print(found.has_metadata('top_level.txt') and found.get_metadata('top_level.txt'))
-        try:
-            pkg_resources.get_distribution('other')
-        except pkg_resources.DistributionNotFound:
-            print('not found')
-        from pkg_resources import parse_version
-        """, {'some_name-1.2.dist-info/METADATA': 'Metadata-Version: 2.1\nName: some-name\nVersion: 1.2\n',
-              'some_name-1.2.dist-info/top_level.txt': 'module\n'})
-    assert done.stdout.split() == ['1.2', 'True', 'False', 'module', 'not', 'found']
-    # What other packages catch if setuptools has no pkg_resources.
-    assert done.stderr.splitlines()[-1].startswith('ImportError: parse_version is not in the stand-in')
-
-
-def test_find_loader_of_python_is_kept_and_without_it_answers_as_before_python_3_14(tmp_path: Path) -> None:
-    done = run(tmp_path, """
-        import pkgutil, openmmlab_compat
-        sys.version_info, pkgutil.find_loader = (3, 14), 'own'
-        openmmlab_compat.install()
-        print(pkgutil.find_loader)
-        del pkgutil.find_loader
-        openmmlab_compat.install()
-        print(pkgutil.find_loader('mmcv') is not None, pkgutil.find_loader('nothing'))
-        """, MMCV)
-    assert done.stdout == 'own\nTrue None\n', done.stderr
+    lines = done.stderr.splitlines()
+    assert done.stdout.strip() == output and bool(done.returncode) == ('Error' in told), done.stderr
+    assert ''.join(lines[-1:]).startswith(told) and (done.returncode or len(lines) == bool(told))
 
 
 COMPILED = np.load(Path(__file__).with_name('compiled.npz'))

@@ -52,24 +52,6 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-@pytest.fixture
-def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lists the removed files; each time, there must be newer files of the same kind that are whole."""
-    names: list[str] = []
-    remove = WholeFileBackend.remove
-
-    def check_and_remove(backend: WholeFileBackend, file: str) -> None:
-        old = Path(file)
-        last = Path((tmp_path / 'last_checkpoint').read_text())
-        newest = max(read_checkpoint(path)['iter'] for path in tmp_path.glob(f'{old.name[:4]}*.pth'))
-        assert old != last and read_checkpoint(last)['iter'] >= newest > read_checkpoint(old)['iter']
-        names.append(old.name)
-        remove(backend, file)
-
-    monkeypatch.setattr(WholeFileBackend, 'remove', check_and_remove)
-    return names
-
-
 def build(run: Run, **settings: object) -> DurableCheckpointHook:
     """The hook, as training starts."""
     hook = HOOKS.build({**dict(type='openmmlab_runs.DurableCheckpointHook', by_epoch=False, interval=1), **settings})
@@ -89,7 +71,20 @@ def files(run: Run) -> list[str]:
     # One name for all is one file.
     (dict(save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3], [], ['best_mIoU_latest.pth', 'latest.pth'])])
 def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float], gone: list[str], left: list[str],
-                                 run: Run, removed: list[str], tmp_path: Path) -> None:
+                                 run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+    remove = WholeFileBackend.remove
+
+    def check_and_remove(backend: WholeFileBackend, file: str) -> None:
+        """There must be newer files of the same kind that are whole."""
+        old = Path(file)
+        last = Path((tmp_path / 'last_checkpoint').read_text())
+        newest = max(read_checkpoint(path)['iter'] for path in tmp_path.glob(f'{old.name[:4]}*.pth'))
+        assert old != last and read_checkpoint(last)['iter'] >= newest > read_checkpoint(old)['iter']
+        removed.append(old.name)
+        remove(backend, file)
+
+    monkeypatch.setattr(WholeFileBackend, 'remove', check_and_remove)
     run.train(build(run, **settings), scores)
     assert removed == gone
     assert files(run) == sorted([*left, 'last_checkpoint'])
@@ -190,31 +185,24 @@ def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], t
 
 
 def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
-    hub = MessageHub('written')
     buffers = {'train/loss': HistoryBuffer([0.1, float('nan'), float('-inf'), 1 / 3], [2, 2, 2, 1]),
                'train/count': HistoryBuffer([1, 2], [1, 1], max_length=3), 'val/mIoU': HistoryBuffer()}
     buffers['train/count'].update(2**53 + 1)
-    hub.log_scalars.update(buffers)
-    hub.update_info('best_score', np.float64(1 / 3))
-    hub.update_info('palette', np.arange(6).reshape(2, 3))
+    info = dict(best_score=np.float64(1 / 3), palette=np.arange(6).reshape(2, 3))
     checkpoint = dict(
         meta=dict(iter=np.int64(3), dataset_meta=dict(classes=('a', 'b'))), state_dict={},
-        message_hub=dict(hub.state_dict(), log_scalars=buffers), param_schedulers=[dict(best=np.float32(2))])
+        message_hub=dict(log_scalars=buffers, runtime_info=info), param_schedulers=[dict(best=np.float32(2))])
     hook = PortableLogHook()
     hook.before_save_checkpoint(None, checkpoint)
     torch.save(checkpoint, tmp_path / 'a.pth')
     read = read_anywhere(tmp_path / 'a.pth')
-    assert read['meta'] == dict(iter=3, dataset_meta=dict(classes=('a', 'b')), config_without_secrets=True)
-    assert read['param_schedulers'] == [dict(best=2.)]
-
+    hub = read['message_hub']
+    assert (read['meta'], read['param_schedulers'], hub['runtime_info']) == (
+        dict(iter=3, dataset_meta=dict(classes=('a', 'b')), config_without_secrets=True), [dict(best=2.)],
+        dict(best_score=1 / 3, palette=[[0, 1, 2], [3, 4, 5]]))
     hook.after_load_checkpoint(None, read)
-    resumed = MessageHub('resumed')
-    resumed.load_state_dict(read['message_hub'])
-    assert resumed.get_info('best_score') == 1 / 3
-    assert resumed.get_info('palette') == [[0, 1, 2], [3, 4, 5]]
-    assert list(resumed.log_scalars) == list(buffers)
-    for name, buffer in buffers.items():
-        found = resumed.get_scalar(name)
+    assert list(hub['log_scalars']) == list(buffers)
+    for buffer, found in zip(buffers.values(), hub['log_scalars'].values(), strict=True):
         assert found.max_length == buffer.max_length
         for theirs, ours in zip(buffer.data, found.data, strict=True):
             assert ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
