@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
@@ -32,13 +32,6 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 class Source(NamedTuple):
     addresses: tuple[str, ...]  # http(s):// or hf://, the preferred one first; all have the same weights
     terms: str | None = None  # a licence that is told before the download; None if it needs no word
-
-
-class OnHub(NamedTuple):
-    """A file of a repository on the Hugging Face hub."""
-    repo_id: str  # owner/name
-    filename: str
-    revision: str  # a commit, branch or tag
 
 
 def source_of(address: str) -> Source | None:
@@ -82,14 +75,15 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
             yield local
 
 
-def on_hub(address: str) -> OnHub | None:
-    """Returns what a `hf://` address names, or None; a UserError if it names no file."""
+def on_hub(address: str) -> dict[str, Any] | None:
+    """Returns what a `hf://` address names, as arguments of huggingface_hub, or None; a UserError if it names no file.
+    """
     if not address.startswith('hf://'):
         return None
     if not (found := ON_HUB.fullmatch(address)):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
-    return OnHub(found[1], found[3] or 'model.safetensors', found[2] or 'main')
+    return dict(repo_id=found[1], filename=found[3] or 'model.safetensors', revision=found[2] or 'main')
 
 
 def cache_file(url: str) -> Path:
@@ -105,7 +99,7 @@ def in_cache(address: str) -> Path | None:
     if place := on_hub(address):
         try:
             from huggingface_hub import try_to_load_from_cache
-            file = try_to_load_from_cache(**place._asdict())
+            file = try_to_load_from_cache(**place)
         except (ImportError, ValueError):  # the latter for a name that no repository can have
             return None
         return Path(file) if isinstance(file, str) else None
@@ -120,7 +114,7 @@ def size_of(address: str) -> int | None:
     try:
         if place := on_hub(address):
             from huggingface_hub import get_hf_file_metadata, hf_hub_url
-            return get_hf_file_metadata(hf_hub_url(**place._asdict()), timeout=ANSWER).size
+            return get_hf_file_metadata(hf_hub_url(**place), timeout=ANSWER).size
         with urlopen(Request(address, method='HEAD'), timeout=ANSWER) as answer:
             return int(answer.headers.get('Content-Length') or 0)
     except Exception:  # of many types, also of a package that is not installed
@@ -134,7 +128,7 @@ def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Pa
         print_log(f'these weights are under the {terms}', 'current', logging.WARNING)
     for place in () if file else places:
         try:
-            file = _from_hub(place) if on_hub(place) else _from_web(place)
+            file = _from_hub(place, file_of) if (file_of := on_hub(place)) else _from_web(place)
             break
         except UserError:  # of a package that is not installed
             raise
@@ -153,16 +147,14 @@ def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Pa
     return file
 
 
-def _from_hub(address: str) -> Path:
+def _from_hub(address: str, place: dict[str, Any]) -> Path:
     try:
         from huggingface_hub import hf_hub_download  # an optional package
     except ImportError as error:
         raise UserError(f'checkpoint {address} needs a package that is not installed: pip install huggingface_hub.'
                         ) from error
-    place = on_hub(address)
-    assert place
     show(f'fetching {address}')
-    return Path(hf_hub_download(**place._asdict()))
+    return Path(hf_hub_download(**place))
 
 
 def _from_web(url: str) -> Path:

@@ -14,11 +14,6 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.registry import in_scope
 
-# What to do about channels that do not fit.
-OF_BANDS = ('set in_channels=3, or, to use all channels, load images with '
-            'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the pipelines, and set '
-            'mean=None, std=None and bgr_to_rgb=False of data_preprocessor')
-
 
 def backbone_config(cfg: Config) -> ConfigDict:
     if 'backbone' not in cfg.get('model', {}):
@@ -61,7 +56,9 @@ def check_model(model: nn.Module) -> None:
             # torch would silently broadcast a grey image.
             if isinstance(mean, Tensor) and len(mean) not in (1, channels):
                 raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                                f'{channels}: {OF_BANDS}.')
+                                f'{channels}: set in_channels=3, or, to use all channels, load images with '
+                                'openmmlab_runs.LoadBandsFromFile, normalize them with Normalize at the end of the '
+                                'pipelines, and set mean=None, std=None and bgr_to_rgb=False of data_preprocessor.')
             _check_readers(part, [*maps])
 
 

@@ -67,9 +67,8 @@ class Checkpoint:
         Raises:
             UserError: If there are none, or they are not plain and finite; see `check_tensors`.
         """
-        held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)]
-        key = held[0] if held else ''
-        values = self.content[key] if key else self.content
+        held = self._held()
+        key, values = next(iter(held.items()))
         tensors = bare({name: value for name, value in values.items() if isinstance(name, str)
                         and isinstance(value, Tensor)})
         if not tensors:
@@ -83,10 +82,14 @@ class Checkpoint:
                     if (name not in (key, *meta) if key else not isinstance(value, Tensor))]
         return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
 
+    def _held(self) -> dict[str, dict[str, Any]]:
+        """Returns what is at the keys of weights; at '' the content itself, if there are none."""
+        return {key: self.content[key] for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)
+                } or {'': self.content}
+
     def check_weights(self, own: Mapping[str, Tensor] = {}) -> None:
         """Checks the weights under all keys, also moving averages; see `check_tensors`."""
-        held = [self.content[key] for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)]
-        for weights in held or [self.content]:
+        for weights in self._held().values():
             check_tensors(bare({str(name): value for name, value in weights.items()}), self.path, own)
 
 

@@ -85,39 +85,35 @@ def _foreign_names(path: Path) -> list[str]:
 
 
 def _leave_out(content: object) -> list[str]:
-    """Removes each `LeftOut` from a content, and returns the top-level keys under which there were any."""
-    cleaner, found = _Cleaner(), list[str]()
-    if not isinstance(content, dict):
-        if cleaner.must_go(content):
-            raise pickle.UnpicklingError('it is an object other than plain data')
-        return []
-    for key, value in list(content.items()):
-        before = cleaner.count
-        if cleaner.must_go(key) or cleaner.must_go(value) or (cleaner.count > before and key in WHOLE):
-            del content[key]
-        if cleaner.count > before:
-            found.append(str(key))
-    return found
+    """Removes each `LeftOut` from dicts in a content; other containers of one are left out as a whole. Returns the
+    top-level keys under which there were any.
+    """
+    count, spoilt = 0, dict[int, bool]()  # containers may hold each other, and themselves
 
-
-class _Cleaner:
-    """Removes each `LeftOut` from dicts; other containers of one are left out as a whole."""
-
-    def __init__(self) -> None:
-        self.count, self._known = 0, dict[int, bool]()  # containers may hold each other, and themselves
-
-    def must_go(self, value: object) -> bool:
-        goes = value is LeftOut or isinstance(value, LeftOut) or self._is_spoilt(value)
-        self.count += goes
-        return goes
-
-    def _is_spoilt(self, value: object) -> bool:
-        if isinstance(value, dict | list | tuple | set) and id(value) not in self._known:
-            self._known[id(value)] = False
+    def must_go(value: object) -> bool:
+        nonlocal count
+        if isinstance(value, dict | list | tuple | set) and id(value) not in spoilt:
+            spoilt[id(value)] = False
             if isinstance(value, dict):
                 for entries in (value, getattr(value, '__dict__', {})):
-                    for key in [key for key, one in entries.items() if self.must_go(key) or self.must_go(one)]:
+                    for key in [key for key, one in entries.items() if must_go(key) or must_go(one)]:
                         del entries[key]
             else:
-                self._known[id(value)] = any(map(self.must_go, value))
-        return self._known.get(id(value), False)
+                spoilt[id(value)] = any(map(must_go, value))
+        goes = value is LeftOut or isinstance(value, LeftOut) or spoilt.get(id(value), False)
+        count += goes
+        return goes
+
+    if not isinstance(content, dict):
+        if must_go(content):
+            raise pickle.UnpicklingError('it is an object other than plain data')
+        return []
+    found = []
+    for key, value in list(content.items()):
+        before = count
+        goes = must_go(key) or must_go(value)
+        if count > before:
+            found.append(str(key))
+            if goes or key in WHOLE:
+                del content[key]
+    return found

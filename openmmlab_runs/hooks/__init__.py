@@ -6,9 +6,8 @@ from openmmlab_runs.registry import HOOKS
 from .checkpoint import DurableCheckpointHook, SaveOnSignalHook
 from .exact_resume import ExactResumeHook, SameStartHook
 from .non_finite_loss import NonFiniteLossHook
+from .notes import PortableLogHook, ScaleHook
 from .report import ReportHook
-from .run_log import PortableLogHook
-from .scale import ScaleHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None. Configs of
 # earlier versions name a FullDiskHook.

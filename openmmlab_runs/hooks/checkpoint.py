@@ -100,11 +100,8 @@ class DurableCheckpointHook(CheckpointHook):
                 and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        step, meta = runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1)
-        if self.end_status and self.by_epoch:
-            self._save(runner, step, meta, f'iter_{step}.pth')
-        elif saves_after_iteration(self, runner):
-            self._save(runner, step, meta)
+        if saves_after_iteration(self, runner):
+            self._save(runner, runner.epoch, runner.iter + 1, in_epoch=True)
         if self.end_status:
             runner.logger.warning('Training ends at a signal: ' + (
                 f'--resume continues from {self.last_ckpt}.' if self.last_ckpt else 'there is no checkpoint.'))
@@ -115,7 +112,7 @@ class DurableCheckpointHook(CheckpointHook):
     def after_train_epoch(self, runner: Runner) -> None:
         if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
                               or (self.save_last and self.is_last_train_epoch(runner))):
-            self._save(runner, runner.epoch + 1, dict(epoch=runner.epoch + 1, iter=runner.iter))
+            self._save(runner, runner.epoch + 1, runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         runner.message_hub.update_info('last_validation', runner.iter)
@@ -135,10 +132,8 @@ class DurableCheckpointHook(CheckpointHook):
             # Not that of the work dir from which this one was copied.
             if is_main_process() and Path(path).parent == Path(self.out_dir):
                 backend.remove(path)
-        step = runner.epoch if self.by_epoch else runner.iter
-        path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-        if last and (best != before or path == last):
-            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+        if last and (best != before or last == self._path(runner.epoch if self.by_epoch else runner.iter)):
+            self._save(runner, runner.epoch, runner.iter)
 
     def after_val(self, runner: Runner) -> None:
         """Saves the last checkpoint if the validation ends the training early, as mmengine's EarlyStoppingHook does."""
@@ -146,10 +141,7 @@ class DurableCheckpointHook(CheckpointHook):
         if not getattr(loop, 'stop_training', False) or runner.iter >= runner.max_iters:
             return
         if self.save_last:
-            in_epochs = self.by_epoch and not isinstance(loop, IterBasedTrainLoop)
-            step = runner.epoch if in_epochs else runner.iter
-            name = f'iter_{step}.pth' if self.by_epoch and not in_epochs else ''
-            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter), name)
+            self._save(runner, runner.epoch, runner.iter, in_epoch=isinstance(loop, IterBasedTrainLoop))
         show(f'Training stops early, after iteration {runner.iter} of {runner.max_iters}'
              + ''.join(f', because of {hook.monitor}, whose best value is {hook.best_score:.4g}'
                        for hook in runner.hooks if isinstance(hook, EarlyStoppingHook))
@@ -159,22 +151,29 @@ class DurableCheckpointHook(CheckpointHook):
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
-    def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
-        """Saves the state unless the last iteration was bad, and removes old checkpoints, but none of another name."""
+    def _path(self, step: int) -> str:
+        return str(self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step)))
+
+    def _save(self, runner: Runner, epoch: int, iteration: int, in_epoch: bool = False) -> None:
+        """Saves the state unless the last iteration was bad, and removes old checkpoints. One in an epoch is named by
+        its iteration, also among those of epochs, and stays.
+        """
+        in_epoch = in_epoch and self.by_epoch
+        step = epoch if self.by_epoch and not in_epoch else iteration
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
             return
         kept = [*getattr(self, 'keep_ckpt_ids', ())]
-        if self.max_keep_ckpts > 0 and step not in kept and not name:
+        if self.max_keep_ckpts > 0 and step not in kept and not in_epoch:
             kept.append(step)
             runner.message_hub.update_info('keep_ckpt_ids', kept)
-        name = name or self.filename_tmpl.format(step)
+        name = f'iter_{step}.pth' if in_epoch else self.filename_tmpl.format(step)
         average_gradients(runner)
         runner.save_checkpoint(
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
-            save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
-            backend_args=self.backend_args, **self.args)
+            save_param_scheduler=self.save_param_scheduler, meta=dict(epoch=epoch, iter=iteration),
+            by_epoch=self.by_epoch, backend_args=self.backend_args, **self.args)
         # The last checkpoint is set only now, because saving may fail: then the previous one is still the last. So the
         # hub in the saved file names the previous checkpoint. mmengine does not read that entry, and `before_train`
         # corrects it after a resume.
@@ -186,7 +185,7 @@ class DurableCheckpointHook(CheckpointHook):
             self.keep_ckpt_ids.clear()
             self.keep_ckpt_ids.extend(kept)  # a deque of limited length
             for old in kept[:-self.max_keep_ckpts]:
-                path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(old))
+                path = self._path(old)
                 if is_main_process() and path != self.last_ckpt:  # all steps may have the same name
                     self.file_backend.remove(path)
 

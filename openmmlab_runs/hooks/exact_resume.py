@@ -1,5 +1,4 @@
 """Hooks that make runs repeatable: a resumed run draws and loads the same, and all ranks start the same."""
-from collections.abc import Iterator
 from itertools import chain, repeat
 from math import prod
 from typing import Any
@@ -9,9 +8,8 @@ from mmengine.dist import all_gather_object, get_world_size, is_main_process
 from mmengine.hooks import EarlyStoppingHook, Hook
 from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
-from openmmlab_runs.checkpoints.fitting import hash_weights
+from openmmlab_runs.checkpoints.fitting import hash_weights, inner
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.seeding import MODEL, SeededBatchSampler, seed_generators
@@ -20,12 +18,11 @@ from openmmlab_runs.registry import DATA_SAMPLERS, HOOKS
 
 from .same_state import (
     ACCUMULATED,
+    SCHEDULE,
     STATE,
     accumulated,
     check_resumes,
     differences,
-    has_other_schedule,
-    put_back,
     settings,
     state_of,
     wrappers,
@@ -76,14 +73,18 @@ class ExactResumeHook(Hook):
         self._go_on_from(runner, meta)
         check_resumes(runner, checkpoint, self.done)
         under_way = checkpoint.get(ACCUMULATED, {})
-        put_back(runner, under_way.get('gradients', {}))
         self.counts = under_way.get('counts', {})
+        gradients = under_way.get('gradients', {})
+        for name, parameter in inner(runner.model).named_parameters():
+            if name in gradients:
+                parameter.grad = gradients[name].to(parameter)
         for hook, state in zip(_stopping(runner), meta.get(STOPPING, []), strict=False):
             hook.wait_count, hook.best_score = state
         before, now = meta.get(SETTINGS, {}), {**settings(runner.cfg), **data_of(runner)}
         # Old checkpoints do not tell the data.
         changed = differences(now, {**data_of(runner), **before}) if before else ''
-        self.schedule_differs = bool(before) and has_other_schedule(now, before)
+        self.schedule_differs = bool(before) and any(
+            now.get(key) != before.get(key) for key in {**now, **before} if key.startswith(SCHEDULE))
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
                                   f'{changed}.')
@@ -138,13 +139,12 @@ class ExactResumeHook(Hook):
         if has_epochs:
             batches.skip = self.done
         elif runner.iter:  # the loop may have begun its iterator before it was resumed
-            loop.dataloader_iterator = ResumedBatches(
-                loop.dataloader, 0 if hasattr(loop.dataloader_iterator, 'skip_iter') else runner.iter)
+            passed_over = 0 if hasattr(loop.dataloader_iterator, 'skip_iter') else runner.iter
+            loop.dataloader_iterator = ResumedBatches(repeat(None, passed_over), loop.dataloader)
 
     def after_train_epoch(self, runner: Runner) -> None:
         self.done = self.used = 0
-        batches = _batches(runner)
-        if batches is not None:
+        if (batches := _batches(runner)) is not None:
             batches.skip = batches.remaining.used = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
@@ -153,8 +153,7 @@ class ExactResumeHook(Hook):
         seed_generators(runner.seed, MODEL, runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        batches = _batches(runner)
-        if batches is not None:
+        if (batches := _batches(runner)) is not None:
             batches.position = runner.iter + 1
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -166,8 +165,7 @@ class ExactResumeHook(Hook):
                      STOPPING: [[hook.wait_count, hook.best_score] for hook in _stopping(runner)],
                      # Hooks that save by epoch set meta['epoch'] to the next epoch.
                      BATCHES: meta['iter'] - self.first if meta['epoch'] == self.epoch else 0})
-        batches = _batches(runner)
-        if batches is not None:
+        if (batches := _batches(runner)) is not None:
             goes_on = batches.endless or meta['epoch'] == self.epoch
             meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
                                used=self.used if goes_on else 0)
@@ -189,19 +187,10 @@ def _batches(runner: Runner) -> SeededBatchSampler | None:
     return sampler if isinstance(sampler, SeededBatchSampler) else None
 
 
-class ResumedBatches:
+class ResumedBatches(chain[Any]):
     """The batches of a resumed loop without epochs, whose loader begins at the iteration to resume from. mmengine's
-    loop discards `passed_over` batches before it, and gets None for each. onedl's loop calls `skip_iter` instead.
+    loop discards as many batches before it, and gets None for each. onedl's loop calls `skip_iter` instead.
     """
-
-    def __init__(self, loader: DataLoader, passed_over: int) -> None:
-        self.batches = chain(repeat(None, passed_over), loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.batches)
 
     def skip_iter(self, num_iters: int) -> None:
         """Does nothing, because the loader begins at the right iteration already."""

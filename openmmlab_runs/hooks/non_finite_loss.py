@@ -96,8 +96,7 @@ class NonFiniteLossHook(Hook):
     def before_val(self, runner: Runner) -> None:
         self._check_model(runner)
 
-    def after_train_epoch(self, runner: Runner) -> None:
-        self._check_model(runner)
+    after_train_epoch = before_val
 
     def _count(self, runner: Runner, streak: int) -> None:
         self.streak = streak

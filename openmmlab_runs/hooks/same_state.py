@@ -10,9 +10,9 @@ from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce, get_world_size
 from mmengine.hooks import EMAHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper, OptimWrapperDict, _ParamScheduler
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, Runner
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from openmmlab_runs.checkpoints.fitting import inner
@@ -60,19 +60,16 @@ def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
     return dict(found.items()) if isinstance(found, OptimWrapperDict) else {'': found}
 
 
-def has_other_schedule(mine: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Returns whether the settings of two runs differ in what the learning rate depends on."""
-    return any(mine.get(key) != others.get(key) for key in {**mine, **others} if key.startswith(SCHEDULE))
-
-
 def state_of(runner: Runner) -> dict[str, str]:
     """Returns what a resumed run must have like its checkpoint's, as texts by name: what counts its training, and its
     optimizers, each with its schedulers and the place of each parameter.
     """
     names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
     found = {'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration'}
+    schedulers = runner.param_schedulers or []  # a list is of a single optimizer
     for key, wrapper in wrappers(runner).items():
-        what, kinds = f'the optimizer {key}'.strip(), [type(one).__name__ for one in _schedulers(runner).get(key, ())]
+        of_this = schedulers.get(key, ()) if isinstance(schedulers, dict) else schedulers
+        what, kinds = f'the optimizer {key}'.strip(), [type(one).__name__ for one in of_this]
         found |= {what: type(wrapper.optimizer).__name__, f'the schedule of {what}': ' and '.join(kinds) or 'none', **{
             f'the place of {names.get(parameter)} in {what}': f'number {index} of group {number}'
             for number, group in enumerate(wrapper.optimizer.param_groups)
@@ -102,12 +99,6 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
         show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
 
 
-def _schedulers(runner: Runner) -> dict[str, list[_ParamScheduler]]:
-    """Returns the schedulers of each optimizer by its name; a single one is ''."""
-    found = runner.param_schedulers or []
-    return found if isinstance(found, dict) else {'': found}
-
-
 def average_gradients(runner: Runner) -> None:
     """Replaces gradients by their mean of all ranks, because only the main process saves them. All ranks must call it.
     """
@@ -128,12 +119,6 @@ def accumulated(runner: Runner) -> dict[str, Any]:
                  if parameter.grad is not None}
     counts = {name: wrapper.inner_count for name, wrapper in wrappers(runner).items()}
     return {ACCUMULATED: dict(gradients=gradients, counts=counts)} if gradients else {}
-
-
-def put_back(runner: Runner, gradients: Mapping[str, Tensor]) -> None:
-    for name, parameter in inner(runner.model).named_parameters():
-        if name in gradients:
-            parameter.grad = gradients[name].to(parameter)
 
 
 def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.data.scales import KEY, Scales, TileScale
-from openmmlab_runs.hooks.scale import ScaleHook
+from openmmlab_runs.hooks import ScaleHook
 from openmmlab_runs.registry import in_scope
 from tests.conftest import Models
 

@@ -1,17 +1,64 @@
-"""A hook that writes to checkpoints at which scale training shows images, and tells if a test is far from it."""
+"""Hooks that write notes to checkpoints: the log of a run, and at which scale training shows images."""
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.hooks import Hook
+from mmengine.logging import HistoryBuffer
 from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.data.scales import KEY, Scales, mixes, scale_of, summarized
 from openmmlab_runs.errors import show
+from openmmlab_runs.redaction import REDACTED, redact_text
 from openmmlab_runs.registry import HOOKS
 
+HISTORY = ('log_history', 'count_history', 'max_length')  # keys of a logged scalar in plain types
 MOST = 500  # images of training
+
+
+@HOOKS.register_module()
+class PortableLogHook(Hook):
+    """Writes the log of a run to checkpoints in plain types, which torch reads with `weights_only` everywhere.
+
+    Each `HistoryBuffer` of mmengine becomes a dict with the tensors `log_history` and `count_history`, and numpy's
+    numbers become Python's. A resumed run gets its `HistoryBuffer` objects back, with the same values to the bit.
+    """
+
+    priority = 'LOWEST'  # after hooks that add something to the checkpoint
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        for key in ('meta', 'message_hub', 'param_schedulers'):
+            if key in checkpoint:
+                checkpoint[key] = to_builtin_types(checkpoint[key])
+        checkpoint['meta'][REDACTED] = True  # as mmengine writes the config of `load_config`
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})
+        scalars.update({name: _to_buffer(value) for name, value in scalars.items() if isinstance(value, dict)})
+
+
+def to_builtin_types(value: Any) -> Any:
+    """Converts logged scalars, numpy's numbers and arrays in nested containers to tensors, numbers and lists."""
+    if isinstance(value, HistoryBuffer):
+        history, counts = (torch.from_numpy(np.array(array)) for array in value.data)
+        return dict(zip(HISTORY, (history, counts, value.max_length), strict=True))
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, Mapping):
+        return {to_builtin_types(key): to_builtin_types(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(to_builtin_types(one) for one in value)
+    return value
+
+
+def _to_buffer(value: Mapping[str, Any]) -> HistoryBuffer:
+    history, counts, max_length = (value[key] for key in HISTORY)
+    return HistoryBuffer(*(array.cpu().numpy() for array in (history, counts)), max_length)
 
 
 @HOOKS.register_module()
