@@ -142,20 +142,17 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
     if not place or place.rpartition('.')[2].isdigit():
         return False
     tensors = [weights[name] for name in names]
-    if any(isinstance(one, Tensor) and is_spread(one) for one in tensors) or all(map(_is_constant, tensors)):
+    if not all(isinstance(one, Tensor) and not is_spread(one) for one in tensors) or all(
+            (bits == bits[:1]).all() for bits in map(_bits, tensors)):
         return False
     ends = [name.removeprefix(place) for name in names]
     others = [name.removesuffix(ends[0]) for name in known if name.endswith(ends[0])]
     return any(all(_are_equal(weights[place + end], known.get(other + end)) for end in ends) for other in others)
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    return (isinstance(one, Tensor) and isinstance(other, Tensor) and one.dtype == other.dtype
-            and one.shape == other.shape and torch.equal(_bits(one), _bits(other)))
-
-
-def _is_constant(tensor: Any) -> bool:
-    return not isinstance(tensor, Tensor) or bool((_bits(tensor) == _bits(tensor)[:1]).all())
+def _are_equal(one: Tensor, other: Any) -> bool:
+    return (isinstance(other, Tensor) and one.dtype == other.dtype and one.shape == other.shape
+            and torch.equal(_bits(one), _bits(other)))
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -48,7 +48,6 @@ class ReportHook(Hook):
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
 
     def __init__(self) -> None:
-        self.confusion: Confusion | None = None
         self.is_training = False
         self.classes = ''  # the text on metrics by class
 
@@ -63,8 +62,7 @@ class ReportHook(Hook):
         self.confusion = Confusion(runner.test_loop)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        if self.confusion:
-            self.confusion.add(outputs or ())
+        self.confusion.add(outputs or ())
 
     after_test_iter = after_val_iter
 
@@ -83,10 +81,10 @@ class ReportHook(Hook):
             (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        curves = score_curves(self.confusion) if self.confusion else None
+        curves = score_curves(self.confusion)
         found = self._by_class(runner.log_dir, metrics or {}, 'test', curves)
         show(f'{table(found.items())}\n{self.classes}')
-        if curves and self.confusion:
+        if curves:
             folder, classes = Path(runner.log_dir), self.confusion.classes
             draw_curves(curves, classes, folder / 'curves.png')
             text = f'{near(folder / "curves.png")} shows precision, recall and F1 by score'
@@ -108,8 +106,8 @@ class ReportHook(Hook):
                   curves: Sequence[Curve | None] | None = None) -> dict[str, float]:
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
         found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
-        total = self.confusion.total() if self.confusion else None
-        if self.confusion is None or total is None:
+        total = self.confusion.total()
+        if total is None:
             return found
         names, columns = self.confusion.classes, self.confusion.by_class(total)
         # Those of CocoMetric with `classwise`.

@@ -10,6 +10,7 @@ from mmcv import ops
 from torch import Tensor
 
 Results = dict[str, Tensor]
+Case = tuple[str, Callable[..., Results], Sequence[object]]  # name, function, arguments
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -46,41 +47,42 @@ def roi_align(aligned: bool, ratio: int, size: int | Sequence[int], dtype: torch
     return with_gradients(lambda x: layer(x, rois.to(x.dtype)), normal(3, 2, 2, 13, 19).to(dtype))
 
 
-def candidates(count: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes, scores and classes; with `ties`, both boxes and scores repeat."""
-    found, scores = boxes(count, count + 1, 60 if ties else 800), uniform(count, count)
-    return (found.round(), (scores * 8).round() / 8, integers(5, 3, count)) if ties else (found, scores,
-                                                                                        integers(5, 9, count))
+def of_candidates(count: int, ties: bool) -> Iterator[Case]:
+    """Cases of boxes, scores and classes; with `ties`, both boxes and scores repeat."""
+    found, scores, classes = boxes(count, count + 1, 800), uniform(count, count), integers(5, 9, count)
+    if ties:
+        found, scores, classes = (boxes(count, count + 1, 60).round(), (scores * 8).round() / 8,
+                                  integers(5, 3, count))
 
+    def suppress(offset: int) -> Results:
+        few, first = ops.nms(found, scores, .3, score_threshold=.3, max_num=5)
+        return {'kept': ops.nms(found, scores, .3, offset=offset)[1], 'few': few, 'first': first}
 
-def suppress(count: int, ties: bool, threshold: float, offset: int) -> Results:
-    found, scores, _ = candidates(count, ties)
-    few, first = ops.nms(found, scores, threshold, score_threshold=.3, max_num=5)
-    return {'kept': ops.nms(found, scores, threshold, offset=offset)[1], 'few': few, 'first': first}
+    def suppress_by_class(agnostic: bool, split: int = 10_000) -> Results:
+        settings = {'type': 'nms', 'iou_threshold': .5, 'split_thr': split}
+        return {'kept': ops.batched_nms(found, scores, classes, settings, agnostic)[1]}
+
+    def match() -> Results:
+        groups = ops.nms_match(torch.cat([found, scores[:, None]], 1), .5)
+        return {'members': torch.cat(groups), 'sizes': torch.tensor([len(group) for group in groups])}
+
+    def soft(method: str) -> Results:
+        dets, kept = ops.soft_nms(found, scores, .3, method=method, min_score=.05, offset=int(ties))
+        return {'dets': dets, 'kept': kept}
+
+    name = f'{count}{" ties" if ties else ""}'
+    yield from ((f'nms {name} {offset=}', suppress, (offset,)) for offset in (0, 1))
+    if count:
+        yield from ((f'batched_nms {name} {agnostic=}', suppress_by_class, (agnostic,)) for agnostic in (False, True))
+        yield f'batched_nms {name} in parts', suppress_by_class, (False, 40)
+        yield f'nms_match {name}', match, ()
+        yield from ((f'soft_nms {method} {name}', soft, (method,)) for method in ('naive', 'linear', 'gaussian'))
 
 
 def at_the_threshold(threshold: float) -> Results:
     """Overlaps of exactly 0.3, 0.5 and 0.7 in real numbers, which float32 and float64 round to different sides."""
     found = torch.tensor([[0., 0, 10, 10], [0, 0, 10, 3], [0, 0, 10, 7], [20, 0, 30, 10], [20, 0, 30, 5]])
     return {'kept': ops.nms(found, torch.tensor([.9, .8, .7, .6, .5]), threshold)[1]}
-
-
-def suppress_by_class(count: int, ties: bool, agnostic: bool, split: int) -> Results:
-    found, scores, classes = candidates(count, ties)
-    settings = {'type': 'nms', 'iou_threshold': .5, 'split_thr': split}
-    return {'kept': ops.batched_nms(found, scores, classes, settings, agnostic)[1]}
-
-
-def soft(count: int, ties: bool, method: str, offset: int) -> Results:
-    found, scores, _ = candidates(count, ties)
-    dets, kept = ops.soft_nms(found, scores, .3, method=method, min_score=.05, offset=offset)
-    return {'dets': dets, 'kept': kept}
-
-
-def match(count: int, ties: bool) -> Results:
-    found, scores, _ = candidates(count, ties)
-    groups = ops.nms_match(torch.cat([found, scores[:, None]], 1), .5)
-    return {'members': torch.cat(groups), 'sizes': torch.tensor([len(group) for group in groups])}
 
 
 # Groups, groups of offsets, stride, padding, dilation, kernel.
@@ -108,7 +110,7 @@ def offsets_that_are_not_finite() -> Results:
     return {'output': ops.deform_conv2d(normal(0, 1, 4, 5, 5), offset, normal(1, 4, 4, 3, 3), 1, 1)}
 
 
-def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
+def _cases() -> Iterator[Case]:
     for aligned in (True, False):
         for ratio in (0, 2):
             yield f'roi_align {aligned=} {ratio=}', roi_align, (aligned, ratio, (3, 5))
@@ -118,16 +120,7 @@ def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
         'output': ops.RoIAlign(7, 1 / 8, 0)(normal(0, 1, 4, 8, 8), torch.zeros(0, 5))}, ()
     for count in (0, 1, 50, 300):
         for ties in (False, True):
-            name = f'{count}{" ties" if ties else ""}'
-            for offset in (0, 1):
-                yield f'nms {name} {offset=}', suppress, (count, ties, .3, offset)
-            if count:
-                for agnostic in (False, True):
-                    yield f'batched_nms {name} {agnostic=}', suppress_by_class, (count, ties, agnostic, 10_000)
-                yield f'batched_nms {name} in parts', suppress_by_class, (count, ties, False, 40)
-                yield f'nms_match {name}', match, (count, ties)
-                for method in ('naive', 'linear', 'gaussian'):
-                    yield f'soft_nms {method} {name}', soft, (count, ties, method, int(ties))
+            yield from of_candidates(count, ties)
     for threshold in (.3, .5, .7):
         yield f'nms at {threshold}', at_the_threshold, (threshold,)
     for mode in ('iou', 'iof'):
