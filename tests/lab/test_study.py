@@ -1,8 +1,4 @@
-"""Studies and sweeps: their files, runs and tables, and the processes and stored results of long work."""
-import os
-import time
-from collections.abc import Callable
-from functools import partial
+"""Studies and sweeps: their files, runs and tables, and the stored results of long work."""
 from pathlib import Path
 
 import pytest
@@ -11,17 +7,14 @@ from mmengine.config import Config
 from cpvt_mm import PyramidCPVT
 from lab.commands import resolution_sweep
 from lab.commands.compare import plot, to_markdown
-from lab.processes import run_in_processes
 from lab.results import Results
 from lab.study import Run as StudyRun
 from lab.study import read_study
 from openmmlab_runs import engine
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
-from tests.processes import is_alive
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows
 
@@ -107,28 +100,6 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')} == trained
     assert 'seed_0/results.json has results with optim_wrapper.optimizer.lr = ' in compare(
         **{'optim_wrapper.optimizer.lr': 0.5})
-
-
-def fail() -> None:
-    raise UserError('it is told to.')
-
-
-def die() -> None:
-    os._exit(3)
-
-
-def wait(file: Path) -> None:
-    file.write_text(str(os.getpid()))
-    time.sleep(100)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('task, words', [(fail, 'it is told to'), (die, 'a process died')])
-def test_what_goes_wrong_ends_all(task: Callable[[], None], words: str, tmp_path: Path) -> None:
-    file = tmp_path / 'pid'
-    with pytest.raises(UserError, match=words):
-        list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2))
-    assert not file.exists() or not is_alive(int(file.read_text()))
 
 
 def test_a_recipe_claims_the_folder_and_another_goes_on_from_what_is_there(tmp_path: Path) -> None:
