@@ -27,7 +27,7 @@ test-all: env
 # Minutes on two cores, since Ray starts many processes.
 test-clusters: env
 	$(ENV)/bin/pip install --quiet -e '.[lab]'
-	RAY_USAGE_STATS_ENABLED=0 $(RUN) -m pytest --basetemp=$(ENV)/tmp tests/examples/test_ray_train.py \
+	RAY_USAGE_STATS_ENABLED=0 $(RUN) -m pytest --basetemp=$(ENV)/tmp tests/examples/test_clusters.py \
 	  tests/lab/test_clusters.py
 
 test-gpu: env  # one process: the tests share the GPU

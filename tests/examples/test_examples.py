@@ -37,13 +37,10 @@ def run_example(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_examples_are_short_listed_and_tested() -> None:
-    paths = list(EXAMPLES.glob('*.py'))
-    assert len(paths) == 6
     tests = ''.join(path.read_text() for path in Path(__file__).parent.glob('test_*.py'))
-    for path in paths:
-        assert len(path.read_text().splitlines()) <= 60
+    for path in EXAMPLES.glob('*.py'):
+        assert len(path.read_text().splitlines()) <= 60 and f'{path.name}\'' in tests
         assert f'({path.name})' in (EXAMPLES / 'README.md').read_text()
-        assert f"'{path.name}'" in tests
 
 
 def test_plain_pytorch_classifies_images_of_all_sizes(run_example: Run, capsys: pytest.CaptureFixture) -> None:
@@ -95,6 +92,26 @@ def test_decoders_of_smp_give_logits_of_the_size_of_the_image(run_example: Run, 
     padded = nn.functional.pad(image, (0, 128 - 97, 0, 64 - 33))
     assert torch.equal(found['segment'](unet, image), unet(padded)[..., :33, :97])
     assert all(map(torch.equal, unet.encoder(padded)[2:], unet.encoder.model(padded)))
+
+
+def test_models_of_transformers_train_with_their_backbones(run_example: Run, capsys: pytest.CaptureFixture) -> None:
+    models = run_example('transformers_heads.py')['models']()
+    assert [line.partition(':')[0] for line in capsys.readouterr().out.splitlines()] == list(models)
+    for model, labels in models.values():
+        model.train()(torch.randn(2, 3, 64, 96), **labels).loss.backward()
+        grads = [parameter.grad for key, parameter in model.named_parameters() if '.stages.' in key]
+        assert len(grads) > 100 and all(grad is not None and grad.any() for grad in grads)
+
+
+def test_the_adapter_for_torchvision_trains() -> None:
+    guide = (ROOT / 'docs/guides/other_frameworks.md').read_text()
+    code, = re.findall(r'```python\n([^`]*torchvision[^`]*)```', guide)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    boxes = dict(boxes=torch.tensor([[10., 10., 50., 40.]]), labels=torch.tensor([1]))
+    losses = found['model'](list(torch.rand(2, 3, 64, 96)), [boxes, boxes])
+    sum(losses.values()).backward()
+    assert all(parameter.grad is not None for parameter in found['model'].backbone.body.parameters())
 
 
 # The notebooks of docs/tutorials.
