@@ -22,6 +22,7 @@ COMPARE = 'compare study.py --work-dir out --jobs 1'
 BENCHMARK = 'benchmark --arch nano --threads 1 --out-dir out'
 TRANSLATION = 'translation_equivariance'
 PADDING = f'padding_difference {MASK_RCNN}'
+PROBE = 'position_probe --size 64'
 
 
 @pytest.mark.parametrize('command, words, error', [
@@ -43,7 +44,10 @@ PADDING = f'padding_difference {MASK_RCNN}'
     (TRANSLATION, '--size 160 --margin 4', 'a margin of 4 cells of 16 pixels leaves no cell to compare'),
     (TRANSLATION, f'{ROOT}/configs/cpvt/cpvt-ti-gap_16xb64_in1k.py', "out_type of the backbone is 'gap', but must"),
     (PADDING, '--image 65x60 --neighbour 64x96', '--image (65, 60) is larger than --neighbour'),
-    (PADDING, '--image 32x32 --neighbour 64x64', '--image (32, 32) gives maps of one cell, which do not vary')])
+    (PADDING, '--image 32x32 --neighbour 64x64', '--image (32, 32) gives maps of one cell, which do not vary'),
+    (PROBE, 'cpvt-tiny --count 7', '7 images cannot be split'),
+    (PROBE, 'cpvt-tiny --scales 0.01', 'images of 1 pixels: choose'),
+    (PROBE, 'hf:vit', "'hf:vit' is not a model"), (PROBE, 'timm:vit_of_no_one', 'cannot be built')])
 def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_path: Path,
                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

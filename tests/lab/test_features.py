@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
@@ -24,8 +23,6 @@ from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run, read_rows
 
-TOOL = 'lab attention_maps'
-UPERNET_OF_CPVT = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 SIZE, SHIFT = 160, 32
 BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, img_size=SIZE, position_encoding=encoding),
@@ -33,17 +30,11 @@ BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, img_size=SIZE, position_encod
 # One for each point at which an encoding acts: after a block, before the first, queries and keys, logits (and factors
 # of them), the tokens of queries and keys.
 HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'parabolic', 'peg-qk')
-# The first two know no position at all, relative encodings act in attention only.
-EXACT = {'none', 'PEG, k = 1'}
-EXACT_WITHOUT_ATTENTION = EXACT | {'rotary', 'relative', 'PEG'}
+# The first two know no position at all; the others show it in attention only.
+EXACT, ATTENTION_ONLY = {'none', 'PEG, k = 1'}, {'rotary', 'relative', 'PEG'}
 # All encodings in the plain backbone; in the pyramid one of each kind.
 CASES = [*(('plain', encoding) for encoding in COMPARED),
          *(('pyramid', encoding) for encoding in ('none', 'learnable 2-D', 'rotary', 'relative', 'PEG'))]
-
-
-def draw() -> Tensor:
-    """An image whose sides fill neither patches nor the cells of reduced keys."""
-    return torch.randn(1, 3, 70, 50)
 
 
 @pytest.mark.parametrize('encoding', HOOKS)
@@ -53,12 +44,11 @@ def draw() -> Tensor:
 def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding: str) -> None:
     model = BACKBONES[backbone](ENCODINGS[encoding]).eval()
     draw_weights(model, seed=0)
-    calls = {}
-    for name, (block, _) in name_blocks(model).items():
+    calls, blocks = {}, name_blocks(model)
+    for name, (block, _) in blocks.items():
         block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
-    image = draw()
-    found, means = (run(model, images, list(name_blocks(model))) for run, images in (
-        (collect, image), (average, [image, image])))
+    image = torch.randn(1, 3, 70, 50)  # its sides fill neither patches nor the cells of reduced keys
+    found, means = collect(model, image, list(blocks)), average(model, [image, image], list(blocks))
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
@@ -73,7 +63,7 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
     # Queries and keys are the normed tokens, times a factor: each token attends to itself.
     for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
         weight.data.copy_(10 * torch.eye(24))
-    found = collect(model, draw(), ['0'])['0']
+    found = collect(model, torch.randn(1, 3, 70, 50), ['0'])['0']
     for x, y in [(0, 0), (15, 16), (49, 0), (0, 69), (32, 47), (49, 69)]:
         keys = found.of_query((x, y))[0]
         assert keys.shape == (5, 4) and keys.max() > 0.99
@@ -82,21 +72,20 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
 
 def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image: Path, tmp_path: Path,
                                                            capsys: pytest.CaptureFixture) -> None:
-    out = tmp_path / 'new/maps'
-    words, one = ('--size', 64, 96, '--out-dir', out), ('--image', image, '--query', 3, 5)
-    assert run_tool(TOOL, UPERNET, *one, '--query', 95, 63, '--blocks', '0.1', '3.1', *words) == ''
-    files = [out / f'{image.stem}_3_5.png', out / f'{image.stem}_95_63.png']
-    assert capsys.readouterr().out.splitlines()[-3:] == [  # mmpretrain prints what it lacks
-        'The weights are random: no --checkpoint is given.', *map(str, files)]
-    assert all(map(is_drawn, files))
-    width, _ = Image.open(files[0]).size
-    assert run_tool(TOOL, UPERNET, *one, '--blocks', '1.1', '3.0', '--heads', *words) == ''
-    assert Image.open(files[0]).size[0] == width / 2 * 7  # the mean and six heads beside each other
-    option = 'model.backbone.cls_token=True'
-    assert run_tool(TOOL, UPERNET_OF_CPVT, '--image', image, '--query', 'cls', *words, '--cfg-options', option) == ''
-    assert run_tool(TOOL, UPERNET_OF_CPVT, '--average', image.parent, *words) == ''
-    assert sorted(out.iterdir()) == sorted([*files, out / f'{image.stem}_cls.png',
-                                            out / f'{image.parent.name}_average.png'])
+    out, widths = tmp_path / 'new/maps', {}
+    plain = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
+    for config, words, names in (
+            (UPERNET, f'--image {image} --query 3 5 --query 95 63 --blocks 0.1 3.1', ('image_3_5', 'image_95_63')),
+            (UPERNET, f'--image {image} --query 1 2 --blocks 1.1 3.0 --heads', ('image_1_2',)),
+            (plain, f'--image {image} --query cls --cfg-options model.backbone.cls_token=True', ('image_cls',)),
+            (plain, f'--average {image.parent}', (f'{image.parent.name}_average',))):
+        files = [out / f'{name}.png' for name in names]
+        assert run_tool('lab attention_maps', config, '--size', 64, 96, '--out-dir', out, *words.split()) == ''
+        assert capsys.readouterr().out.splitlines()[-1 - len(files):] == [  # mmpretrain prints what it lacks
+            'The weights are random: no --checkpoint is given.', *map(str, files)]
+        assert all(map(is_drawn, files))
+        widths |= {file.stem: Image.open(file).size[0] for file in files}
+    assert widths['image_1_2'] == widths['image_3_5'] / 2 * 7  # the mean and six heads beside each other
 
 
 @pytest.mark.slow
@@ -104,18 +93,15 @@ def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image:
 def test_a_shown_model_paints_as_in_tests_and_at_other_sizes(scope: str, image: Path, trained: Models) -> None:
     model = ShownModel(trained[scope].checkpoint)
     assert (model.side, model.block, model.is_detector) == (160, '2.1', scope == 'mmdet')
-    at_home = model.paint(image, model.side, score_thr=0)
-    inferencer = build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint)
+    at_home, small = (model.paint(image, side, score_thr=0) for side in (model.side, 64))
     np.random.seed(0)  # of the colours
-    found, = infer(inferencer, image)
+    found, = infer(build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint), image)
     assert np.array_equal(at_home, found.plot(0))
-    small = model.paint(image, 64, score_thr=0)
     assert small.shape == at_home.shape and not np.array_equal(small, at_home)
 
 
 def test_a_shown_model_draws_the_attention_of_a_pixel_of_the_file(image: Path, trained: Models) -> None:
-    model = ShownModel(trained['mmseg'].checkpoint)
-    picture, sentence = model.draw_attention(image, 160, '1.1', (150, 99))
+    picture, sentence = ShownModel(trained['mmseg'].checkpoint).draw_attention(image, 160, '1.1', (150, 99))
     assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
     cfg = load_config(trained['mmseg'].config)
     seen = to_input(read_image(image, (80, 160)), cfg)
@@ -133,15 +119,15 @@ def test_a_shown_model_is_stopped_that_takes_too_long(image: Path, trained: Mode
     assert predict(image, *trained['mmdet'], device='cpu')
 
 
-def test_the_error_is_in_units_of_the_variation_between_places() -> None:
+@pytest.mark.parametrize('scale, offset', [(1, 0), (5, 100)])
+def test_the_error_is_in_units_of_the_variation_between_places(scale: int, offset: int) -> None:
     # The features are the column's number, whatever the image: six moves change it by one, the two along a column do
     # not. Of the 8 x 8 cells those count that stay on the canvas.
-    column = torch.arange(8.).expand(1, 2, 8, 8)
+    column = torch.arange(8.)
     changed, unchanged = 2 * 7 * (7 + 8 + 7), 2 * 7 * 8
-    variance = torch.arange(8.).var(correction=0)
-    for scale, offset in ((1, 0), (5, 100)):
-        found = measure(lambda image, a=scale, b=offset: a * column + b, torch.zeros(1, 3, 32, 32), 4, 4, margin=0)
-        assert found.error == pytest.approx((changed / (changed + unchanged) / variance.item())**0.5, rel=1e-5)
+    found = measure(lambda image: scale * column.expand(1, 2, 8, 8) + offset, torch.zeros(1, 3, 32, 32), 4, 4, margin=0)
+    share = changed / (changed + unchanged)
+    assert found.error == pytest.approx((share / column.var(correction=0).item())**0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize('backbone, encoding', CASES)
@@ -150,10 +136,10 @@ def test_attention_makes_positions_inexact_and_tables_are_so_without(backbone: s
     draw_weights(model, seed=0)
     canvas = F.pad(smooth_noise(SIZE - 2 * SHIFT, seed=0), (SHIFT,) * 4)
     error = measure_backbone(model, canvas, SHIFT, margin=2).error
-    remove_attention(model)
-    without_attention = measure_backbone(model, canvas, SHIFT, margin=2).error
     assert error <= 1e-4 if encoding in EXACT else error > 1e-2
-    assert without_attention <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else without_attention > 0.1
+    remove_attention(model)
+    error = measure_backbone(model, canvas, SHIFT, margin=2).error
+    assert error <= 1e-5 if encoding in EXACT | ATTENTION_ONLY else error > 0.1
 
 
 @pytest.fixture
