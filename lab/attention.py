@@ -15,6 +15,7 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention, Block, PyramidStage
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.zoo.family import STRIDES
+from lab.features import panels
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label
 
@@ -47,17 +48,14 @@ class AttentionMap:
         row = 0
         if query != 'cls':
             x, y = query
-            row = self._num_extra + y // self.stride * self.grid.width + x // self.stride
+            num_extra = self.weights.shape[1] - self.grid.size
+            row = num_extra + y // self.stride * self.grid.width + x // self.stride
         keys = self.weights[:, row, -self.key_grid.size:]
         return keys.unflatten(1, (self.key_grid.height, self.key_grid.width))
 
     def of_all(self) -> Tensor:
         """Returns the weights of all keys for all queries on the grid, averaged over heads: `(H * W, H' * W')`."""
         return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
-
-    @property
-    def _num_extra(self) -> int:
-        return self.weights.shape[1] - self.grid.size
 
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
@@ -76,12 +74,6 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
     return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
 
 
-def weights_of(attn: Attention, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
-    logits = q @ k.mT * attn.head_dims**-0.5
-    return (logits if bias is None else logits + bias).softmax(dim=-1)
-
-
 @torch.no_grad()
 def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
     """Runs a backbone in eval mode on an image `(1, 3, H, W)`, and returns the attention of the named blocks."""
@@ -93,8 +85,9 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
         q, k, _, biases, keys = attn.project(*args)
-        weights = weights_of(attn, q, k, biases[0] if biases else None)[0]
-        maps[name] = AttentionMap(weights, args[1].grids[0], keys.grids[0], blocks[name][1])
+        logits = q @ k.mT * attn.head_dims**-0.5
+        weights = (logits + biases[0] if biases else logits).softmax(dim=-1)
+        maps[name] = AttentionMap(weights[0], args[1].grids[0], keys.grids[0], blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:
@@ -186,15 +179,9 @@ def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[i
 
 def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
     """Draws attention as matrices, `(queries, keys)`: a row for each query and a column for each key."""
-    columns = min(len(maps), 4)
-    rows = -(-len(maps) // columns)
-    figure = Figure(figsize=(max(4 * columns, 7), 4 * rows + 0.3), layout='constrained')
-    figure.suptitle(figure_text(title), fontsize='medium')
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes in panels[len(maps):]:
-        axes.set_axis_off()
-    for axes, (name, weights) in zip(panels, maps.items(), strict=False):
-        drawn = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
+    figure, drawn = panels(len(maps), 4, (4, 4), (0, 0.3), title, least=7)
+    for axes, (name, weights) in zip(drawn, maps.items(), strict=True):
+        image = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
         axes.set(title=f'block {name}', xlabel='key, in rows of the grid', ylabel='query, in rows of the grid')
-        figure.colorbar(drawn, ax=axes)
+        figure.colorbar(image, ax=axes)
     return figure

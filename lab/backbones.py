@@ -1,13 +1,14 @@
 """Measures backbones without necks and heads."""
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
+from cpvt_mm.tokens.grid import Size
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import PyramidArch
 from cpvt_mm.zoo.renaming import Format
@@ -31,17 +32,23 @@ class Backbones:
     device: str = 'cpu'
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
-        model, has_same_weights = self.build(candidate)
-        model.train(setting.mode == 'train')
-        candidate.compile(model)
+        """Builds a candidate on the device, compiled at its first call if it has `shapes`."""
+        arch, fmt = PYRAMID_ARCHS[self.arch], PEERS[candidate.name].format
+        model = build_backbone(candidate, arch, self.drop_path_rate)
         # Comparing in another mode or dtype would compile the model a second time.
-        is_comparable = has_same_weights and (not candidate.shapes or (setting.mode, setting.dtype) == (
-            'forward', 'fp32'))
+        is_comparable = fmt is not None and give_weights(model, fmt, arch) and (
+            not candidate.shapes or (setting.mode, setting.dtype) == ('forward', 'fp32'))
+        model.to(self.device).train(setting.mode == 'train')
+        if candidate.shapes:
+            model.compile(dynamic=candidate.shapes == 'dynamic')
         return Step(model, _call(model, self._images(setting), setting), is_comparable)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Counts operations of a call without stochastic depth; None for a model whose forward pass depends on data."""
-        call = replace(self, drop_path_rate=0.)._call_on_meta(candidate.plain(), setting, torch.float32)
+        """Counts operations of a call without stochastic depth, compilation and activation checkpointing; None for a
+        model whose forward pass depends on data.
+        """
+        plain = {key: value for key, value in candidate.arguments.items() if key != 'with_cp'}
+        call = replace(self, drop_path_rate=0.)._call_on_meta(Candidate(candidate.name, plain), setting, torch.float32)
         try:
             return count_flops(call)
         except RuntimeError:
@@ -73,52 +80,36 @@ class Backbones:
         """
         if not step.is_comparable:
             return None
-        images, training = self._images(setting), step.model.training
+        inputs, training = _inputs(step.model, self._images(setting), setting), step.model.training
         with torch.no_grad(), allow_tf32(False):
             ours = reference(PYRAMID_ARCHS[self.arch]).to(self.device)
-            inputs = _inputs(step.model, images, setting)
             outputs = step.model.eval()(*inputs)
-            expected = ours(images) if len(inputs) == 1 else in_groups(ours, *inputs)
+            expected = ours(*inputs) if len(inputs) == 1 else in_groups(ours, *inputs)
         step.model.train(training)
-        return max_abs_diff(outputs, expected)
-
-    def build(self, candidate: Candidate) -> tuple[nn.Module, bool]:
-        """Builds a candidate on the device; also returns whether it has the shared weights."""
-        arch, fmt = PYRAMID_ARCHS[self.arch], PEERS[candidate.name].format
-        model = build_backbone(candidate, arch, self.drop_path_rate)
-        has_same_weights = fmt is not None and give_weights(model, fmt, arch)
-        return model.to(self.device), has_same_weights
+        if [x.shape for x in outputs] != [x.shape for x in expected]:
+            return None
+        return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))
 
     def _images(self, setting: Setting) -> Tensor:
         return torch.randn(setting.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
 
 
-def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
-    return (_train_step if setting.mode == 'train' else _forward)(model, images, setting)
-
-
-def _inputs(model: nn.Module, images: Tensor, setting: Setting) -> tuple[Any, ...]:
+def _inputs(model: nn.Module, images: Tensor, setting: Setting) -> tuple[Tensor] | tuple[Tensor, tuple[Size, ...]]:
     return (images, setting.valid_sizes) if getattr(model, 'padding', None) == 'exact' else (images,)
 
 
-def _forward(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
-    inputs = _inputs(model, images, setting)
+def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
+    inputs, gradients, is_training = _inputs(model, images, setting), list[Tensor](), setting.mode == 'train'
 
     def run() -> None:
-        with torch.no_grad(), setting.autocast(images.device.type):
-            model(*inputs)
-    return run
-
-
-def _train_step(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
-    inputs, gradients = _inputs(model, images, setting), list[Tensor]()
-
-    def run() -> None:
-        model.zero_grad(set_to_none=True)
-        with setting.autocast(images.device.type):
+        if is_training:
+            model.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(is_training), setting.autocast(images.device.type):
             maps = model(*inputs)
-        gradients[:] = gradients or [torch.randn_like(x) for x in maps]  # made once
-        torch.autograd.backward(maps, gradients)
+        if is_training:
+            gradients[:] = gradients or [torch.randn_like(x) for x in maps]  # made once
+            torch.autograd.backward(maps, gradients)
+
     return run
 
 
@@ -146,10 +137,3 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
             ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
             module.eps = cast(nn.LayerNorm, source.get_submodule(ours)).eps
     return True
-
-
-def max_abs_diff(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float | None:
-    """Returns the largest absolute difference of two values; None if the maps have different shapes."""
-    if [x.shape for x in outputs] != [x.shape for x in expected]:
-        return None
-    return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))

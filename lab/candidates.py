@@ -38,16 +38,6 @@ class Candidate:
         arguments = ','.join(f'{key}={value}' for key, value in self.arguments.items())
         return self.name + (f':{arguments}' if arguments else '') + (f' compiled {self.shapes}' if self.shapes else '')
 
-    def compile(self, model: nn.Module) -> None:
-        """Makes torch.compile compile a model at its first call, if the candidate has `shapes`."""
-        if self.shapes:
-            model.compile(dynamic=self.shapes == 'dynamic')
-
-    def plain(self) -> 'Candidate':
-        """Returns the same candidate without compilation and without activation checkpointing."""
-        arguments = {key: value for key, value in self.arguments.items() if key != 'with_cp'}
-        return Candidate(self.name, arguments)
-
 
 def parse_candidate(text: str) -> Candidate:
     """Parses `NAME` or `NAME:key=value,key=value`; a value that is not a Python literal is a string."""
@@ -78,7 +68,6 @@ class Peer:
     load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]
     format: Format | None = None
-
 
 
 def _from(library: str, name: str) -> Callable[[], Callable[..., nn.Module]]:

@@ -4,7 +4,7 @@ The numbers do not depend on the machine. They are the same for every device tha
 """
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +20,11 @@ from openmmlab_runs.texts import markdown_table
 ATTENTION = 'scaled_dot_product_attention'
 # They move no data, but their schema does not say so.
 FREE = ('_unsafe_view', 'empty', 'empty_like', 'empty_strided', 'new_empty', 'new_empty_strided')
+Shape = tuple[int, ...]
 SHOWN = 0.002  # an operator has a row if its share of one candidate's bytes is at least this
 
 
-@dataclass(frozen=True)
-class Complexity:
+class Complexity(NamedTuple):
     """Numbers of parameters, trainable or not, and of floating-point operations of a forward pass.
 
     A multiply-add counts as two. Convolutions and matrix products are counted, also those of attention, nothing else.
@@ -33,22 +33,18 @@ class Complexity:
     flops: int
 
 
-def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *args: object,
-                         out_shape: object = None, **kwargs: object) -> int:
+def _attention_flops(query: Shape, key: Shape, value: Shape, *args: object, **kwargs: object) -> int:
     return sdpa_flop_count(query, key, value)
 
 
-def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
-                                  value: tuple[int, ...], *args: object, out_shape: object = None,
-                                  **kwargs: object) -> int:
+def _attention_backward_flops(grad: Shape, query: Shape, key: Shape, value: Shape, *args: object, **kwargs: object
+                              ) -> int:
     # There are two products for each product of the forward pass. The logits that the kernel recomputes do not count.
     return 2 * sdpa_flop_count(query, key, value)
 
 
-def _convolution_backward_flops(grad: tuple[int, ...], x: tuple[int, ...], weight: tuple[int, ...], bias: object,
-                                stride: object, padding: object, dilation: object, transposed: bool,
-                                output_padding: object, groups: int, output_mask: list[bool],
-                                out_shape: object = None) -> int:
+def _convolution_backward_flops(grad: Shape, x: Shape, weight: Shape, *args: Any, **kwargs: object) -> int:
+    *_, transposed, _, _, output_mask = args
     return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(grad), transposed)
 
 
@@ -56,8 +52,8 @@ def _convolution_backward_flops(grad: tuple[int, ...], x: tuple[int, ...], weigh
 # backward pass.
 FLOPS = {
     torch.ops.aten.convolution_backward: _convolution_backward_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
 }
 
 
@@ -90,12 +86,9 @@ def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
     Otherwise it is torch's plain one, which stores the attention weights.
     """
     work = Work(Counter(), Counter(), Counter())
-    with FlopCounterMode(display=False, custom_mapping=FLOPS) as flops, _Bytes(work):
-        if fused_attention:
-            with _FuseAttention(work):
-                function()
-        else:
-            function()
+    attention = _FuseAttention(work) if fused_attention else nullcontext()
+    with FlopCounterMode(display=False, custom_mapping=FLOPS) as flops, _Bytes(work), attention:
+        function()
     for operator, number in flops.get_flop_counts().get('Global', {}).items():
         work.flops[_name(str(operator))] += number
     return work
@@ -157,8 +150,7 @@ class _FusedAttention(torch.autograd.Function):
         found = [None if x is None else torch.empty_like(x) for x in (q, k, v, bias)]
         name = f'{ATTENTION}_backward'
         ctx.work.calls[name] += 1
-        # Two products for each product of the forward pass. The logits that the kernel recomputes do not count.
-        ctx.work.flops[name] += 2 * sdpa_flop_count(q.shape, k.shape, v.shape)
+        ctx.work.flops[name] += _attention_backward_flops(grads[0].shape, q.shape, k.shape, v.shape)
         ctx.work.bytes[name] += _bytes(ctx.tensors, ctx.saved_tensors, grads, found)
         return None, *found
 

@@ -1,4 +1,5 @@
 """What measurements of features share: encodings to compare, images, random weights that matter, and heat maps."""
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import mmcv
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -84,23 +86,32 @@ def smooth_noise(side: int, seed: int) -> Tensor:
     return (image - image.mean()) / image.std()
 
 
+def panels(count: int, most: int, panel: tuple[float, float], rest: tuple[float, float], title: str,
+           least: float = 4, sharey: bool = False) -> tuple[Figure, Sequence[Axes]]:
+    """Makes a figure with `count` axes, at most `most` in a row. `panel` is the size of each in inches, width first,
+    `rest` what is added, and `least` the least width of the figure.
+    """
+    columns = min(count, most)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(max(panel[0] * columns + rest[0], least), panel[1] * rows + rest[1]), layout='constrained')
+    figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).flat)
+    for unused in axes[count:]:
+        unused.set_axis_off()
+    return figure, axes[:count]
+
+
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     """Draws heat maps of relative errors, `(h, w)`, with one common scale; a white frame marks the margin."""
-    columns = min(len(cells), 4)
-    rows = -(-len(cells) // columns)
-    figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
-    figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
-    panels = figure.subplots(rows, columns, squeeze=False)
-    # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.
-    scale = LogNorm(1e-3, 2, clip=True)
-    for axes in panels.flat:
+    figure, drawn = panels(len(cells), 4, (2.4, 2.5), (0.8, 0.8), title)
+    for axes, (name, errors) in zip(drawn, cells.items(), strict=True):
         axes.set_axis_off()
-    for axes, (name, errors) in zip(panels.flat, cells.items(), strict=False):
-        drawn = axes.imshow(errors.numpy(), norm=scale, cmap='viridis')
+        # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.
+        image = axes.imshow(errors.numpy(), norm=LogNorm(1e-3, 2, clip=True), cmap='viridis')
         height, width = errors.shape
         if margin:
             axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
                                      edgecolor='white', linewidth=1.5))
         axes.set_title(label(name), fontsize='medium')
-    figure.colorbar(drawn, ax=panels, label='relative error', shrink=0.8, extend='min')
+    figure.colorbar(image, ax=drawn, label='relative error', shrink=0.8, extend='min')
     return figure

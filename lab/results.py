@@ -31,7 +31,11 @@ class Results(Mapping[str, Record]):
         self._records: dict[str, Record] = {}
         if self.path.exists():
             was, self._records = _read(self.path)
-            _check_same(was, self.recipe, self.path)
+            before, after = dict(leaves(was)), dict(leaves(self.recipe))
+            for key in {**before, **after}:
+                if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
+                    raise UserError(f'{self.path} has results with {key} = {before.get(key)!r}, not '
+                                    f'{after.get(key)!r}: choose another folder, or remove that one.')
 
     def __getitem__(self, key: str) -> Record:
         return self._records[key]
@@ -45,10 +49,6 @@ class Results(Mapping[str, Record]):
     def put(self, key: str, record: Record) -> None:
         """Adds or replaces a record, also in the file."""
         self._records[key] = record
-        self.write()
-
-    def write(self) -> None:
-        """Writes the file. Without records, this reserves the folder for the recipe."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, json.dumps(dict(recipe=self.recipe, records=self._records), indent=1) + '\n')
 
@@ -60,14 +60,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
                         'another folder.') from error
-
-
-def _check_same(was: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    before, after = dict(leaves(was)), dict(leaves(now))
-    for key in {**before, **after}:
-        if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
-            raise UserError(f'{path} has results with {key} = {before.get(key)!r}, not {after.get(key)!r}: choose '
-                            'another folder, or remove that one.')
 
 
 def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:

@@ -13,10 +13,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 
@@ -35,7 +36,6 @@ M_MMAP_THRESHOLD = -3
 Call = Callable[[], object]
 COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'sizes', 'dtype', 'threads', 'device', 'min_s',
            'median_s', 'memory_mb', 'gflops', 'max_abs_diff', 'compile_s', 'failure')
-CACHE = 'TORCHINDUCTOR_CACHE_DIR'
 
 
 class Usage(NamedTuple):
@@ -74,7 +74,7 @@ def _measure(subject: Backbones, candidate: Candidate, setting: Setting) -> Usag
         step = subject.step(candidate, setting)
         with setting.precision():
             first_call = seconds(step.run)
-            return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
+            return Usage(_peak(step, subject.device), first_call)
     except CannotMeasure:
         raise
     except Exception as error:  # models can raise any error
@@ -84,11 +84,18 @@ def _measure(subject: Backbones, candidate: Candidate, setting: Setting) -> Usag
         raise CannotMeasure(f'{candidate} does not run ({type(error).__name__}: {first_line(error)}).') from None
 
 
-def _peak(step: Step) -> int | None:
-    if not Path('/proc/self/status').exists():
-        return None
+def _peak(step: Step, device: str) -> int | None:
+    """Returns the largest memory of a call and of what the model holds, in bytes; None where it cannot be measured."""
     step.model.zero_grad(set_to_none=True)
     gc.collect()
+    if device == 'cuda':
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step.run()
+        torch.cuda.synchronize()
+        return step.held_bytes() + torch.cuda.max_memory_allocated() - before
+    if not Path('/proc/self/status').exists():
+        return None
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)  # returns freed small allocations to the system
     before = _status('VmRSS')
@@ -96,16 +103,6 @@ def _peak(step: Step) -> int | None:
         Path('/proc/self/clear_refs').write_text('5')
     step.run()
     return step.held_bytes() + _status('VmHWM') - before
-
-
-def _peak_on_gpu(step: Step) -> int:
-    step.model.zero_grad(set_to_none=True)
-    gc.collect()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    step.run()
-    torch.cuda.synchronize()
-    return step.held_bytes() + torch.cuda.max_memory_allocated() - before
 
 
 def _status(name: str) -> int:
@@ -124,48 +121,38 @@ def measure_group(subject: Backbones, candidates: Sequence[Candidate], setting: 
     torch.set_num_threads(setting.threads)
     torch.cuda.empty_cache()  # frees the memory of earlier groups, which other processes need
     steps: dict[str, Step] = {}
-    rows: dict[str, Row] = {str(candidate): {
-        **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting),
-        'sizes': setting.names_of_sizes, 'device': subject.device} for candidate in candidates}
-    with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
+    rows: dict[str, Row] = {}
+    is_compiled = any(candidate.shapes for candidate in candidates)
+    with _cold_compiler() if is_compiled else nullcontext(), setting.precision():
         for candidate in candidates:
-            row = rows[str(candidate)]
+            row = rows[str(candidate)] = {
+                **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting),
+                'sizes': setting.names_of_sizes, 'device': subject.device}
             try:
                 # The candidate is built here first, so that errors show early.
                 step = subject.step(candidate, setting)
                 usage = measure_alone(subject, candidate, setting)
-                row.update(memory_mb=usage.bytes and usage.bytes / 1e6,
-                           compile_s=usage.first_call if candidate.shapes else None)
-                steps[str(candidate)] = step
             except CannotMeasure as error:
                 row['failure'] = str(error)
+                continue
+            flops = subject.flops(candidate, setting)
+            row.update(memory_mb=usage.bytes and usage.bytes / 1e6, gflops=flops and flops / 1e9,
+                       compile_s=usage.first_call if candidate.shapes else None)
+            steps[str(candidate)] = step
         for name, step in steps.items():
             rows[name]['max_abs_diff'] = subject.max_abs_diff(step, setting)
         times = interleave({name: step.run for name, step in steps.items()}, rounds, warmup)
-    for candidate in candidates:
-        if (name := str(candidate)) in steps:
-            flops = subject.flops(candidate, setting)
-            rows[name].update(min_s=min(times[name]), median_s=statistics.median(times[name]),
-                              gflops=flops and flops / 1e9)
+    for name, taken in times.items():
+        rows[name].update(min_s=min(taken), median_s=statistics.median(taken))
     return rows
 
 
 @contextmanager
-def _cold_compiler(is_used: bool) -> Iterator[None]:
+def _cold_compiler() -> Iterator[None]:
     """Empties the caches of torch.compile in memory and on disk; the processes in the block share a new one."""
-    if not is_used:
-        yield
-        return
     torch.compiler.reset()
-    before = os.environ.get(CACHE)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[CACHE] = folder
-        try:
-            yield
-        finally:
-            del os.environ[CACHE]
-            if before is not None:
-                os.environ[CACHE] = before
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+        yield
 
 
 def interleave(calls: Mapping[str, Call], rounds: int, warmup: int) -> dict[str, list[float]]:

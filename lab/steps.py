@@ -62,7 +62,7 @@ class Setting:
         return self.batch_size, 3, self.height, self.width
 
     def autocast(self, device: str) -> AbstractContextManager[None]:
-        """Returns the autocast context of a forward pass for bf16 and fp16; does nothing for other dtypes."""
+        """Returns the context of a forward pass: autocast for bf16 and fp16."""
         return nullcontext() if DTYPES[self.dtype] == torch.float32 else torch.autocast(device, DTYPES[self.dtype])
 
     def precision(self) -> AbstractContextManager[None]:

@@ -48,19 +48,19 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def _section(rows: Sequence[Row]) -> str:
-    one, first, table = rows[0], dict[tuple[int, int], Row](), []
+    one, first, table, failures = rows[0], dict[tuple[int, int], Row](), [], dict[str, None]()
     for row in rows:
         ours = first.setdefault((row['height'], row['width']), row)
-        if not row['failure'] or row['failure'].startswith(OUT_OF_MEMORY):
-            table.append([f'{row["height"]} x {row["width"]}', row['candidate'],
-                          row['failure'] or _number(row['min_s'], '.4g'), _number(row['median_s'], '.4g'),
-                          _number(row['median_s'] and row['batch_size'] / row['median_s'], '.3g'),
-                          _ratio(row['min_s'], ours['min_s']), _number(row['memory_mb'], '.0f'),
-                          _ratio(row['memory_mb'], ours['memory_mb']), _number(row['gflops'], '.1f'),
-                          _number(row['max_abs_diff'], '.1e'), _number(row['compile_s'], '.1f')])
+        if row['failure'] and not row['failure'].startswith(OUT_OF_MEMORY):
+            failures[f'- {row["candidate"]}: {row["failure"]}'] = None
+            continue
+        table.append([f'{row["height"]} x {row["width"]}', row['candidate'],
+                      row['failure'] or _number(row['min_s'], '.4g'), _number(row['median_s'], '.4g'),
+                      _number(row['median_s'] and row['batch_size'] / row['median_s'], '.3g'),
+                      _ratio(row['min_s'], ours['min_s']), _number(row['memory_mb'], '.0f'),
+                      _ratio(row['memory_mb'], ours['memory_mb']), _number(row['gflops'], '.1f'),
+                      _number(row['max_abs_diff'], '.1e'), _number(row['compile_s'], '.1f')])
     on = 'CUDA' if one['device'] == 'cuda' else f'{one["threads"]} thread{"s" if one["threads"] > 1 else ""}'
-    failures = dict.fromkeys(f'- {row["candidate"]}: {row["failure"]}' for row in rows
-                             if row['failure'] and not row['failure'].startswith(OUT_OF_MEMORY))
     return '\n'.join([f'### {one["mode"]}, batch of {one.get("sizes") or one["batch_size"]}, {one["dtype"]}, {on}', '',
                       *([markdown_table(HEADER, table)] if table else []),
                       *(['Not measured:', '', *failures, ''] if failures else [])])

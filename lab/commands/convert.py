@@ -1,10 +1,8 @@
 """Converts CamVid, or the nuclei of a Data Science Bowl, to the layouts that the configs expect."""
 import argparse
 import json
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import track
 
-from lab.commands.toy_shapes import to_annotation
+from lab.commands.toy_shapes import to_annotation, whole_folder
 from openmmlab_runs.data.findings import Finding, Kind, decode
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import held, write_image, write_text
+from openmmlab_runs.files import write_image, write_text
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')
@@ -51,7 +49,7 @@ def write_camvid(source: Path, root: Path) -> Iterator[int]:
     The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
     label maps. `root` is created when the dataset is complete.
     """
-    with _unfinished_folder(root) as unfinished:
+    with whole_folder(root) as unfinished:
         for done, (split, image_path, labels_path) in enumerate(find_camvid(source), start=1):
             image, labels = np.asarray(_read_image(image_path).convert('RGB')), _read_labels(labels_path)
             _check_size(labels_path, labels, image.shape[:2])
@@ -101,7 +99,7 @@ def write_nuclei(source: Path, root: Path) -> Iterator[int]:
     RGB images are in `train` and `val` (see `split_of`), COCO annotations in `instances_train.json` and
     `instances_val.json`. `root` is created when the dataset is complete.
     """
-    with _unfinished_folder(root) as unfinished:
+    with whole_folder(root) as unfinished:
         contents: dict[str, dict[str, list]] = {split: dict(images=[], annotations=[], categories=[
             dict(id=1, name='nucleus')]) for split in ('train', 'val')}
         for split in contents:
@@ -144,24 +142,9 @@ def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
     return image
 
 
-@contextmanager
-def _unfinished_folder(root: Path) -> Iterator[Path]:
-    """Yields the empty folder `<root>.unfinished`; renames it if the block succeeds."""
-    if root.exists():
-        raise UserError(f'{root} exists already: remove it, or choose another folder.')
-    unfinished = root.with_name(f'{root.name}.unfinished')
-    shutil.rmtree(unfinished, ignore_errors=True)
-    with held(unfinished):
-        yield unfinished
-    unfinished.rename(root)
-
-
-Finder = Callable[[Path], Sequence[object]]
-Writer = Callable[[Path, Path], Iterator[int]]
 # For each data set, what finds the originals, and what writes them.
-DATASETS: dict[str, tuple[Finder, Writer]] = dict(
-    camvid=(find_camvid, write_camvid),
-    nuclei=(find_nuclei, write_nuclei))
+DATASETS: dict[str, tuple[Callable[[Path], Sequence[object]], Callable[[Path, Path], Iterator[int]]]] = dict(
+    camvid=(find_camvid, write_camvid), nuclei=(find_nuclei, write_nuclei))
 
 
 @exit_on_error

@@ -18,11 +18,11 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from cpvt_mm.models.create import create_backbone
-from lab.features import IMAGENET, draw_weights, read_square, smooth_noise
+from lab.features import IMAGENET, draw_weights, panels, read_square, smooth_noise
 from lab.results import write_report
 from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.errors import UserError, exit_on_error, first_line
-from openmmlab_runs.texts import figure_text, label, markdown_table
+from openmmlab_runs.texts import label, markdown_table
 
 PENALTIES = 10. ** torch.arange(-6, 6, dtype=torch.float64)  # for features of variance 1
 MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a regression
@@ -158,24 +158,18 @@ def build_model(name: str, pretrained: bool) -> nn.Module:
 
 def figure_of(results: dict[str, list[Reading]], title: str) -> Figure:
     """Draws the share that is read, the mean of row and column, by layer: a panel a model, a line a size."""
-    columns = min(len(results), 3)
-    lines = -(-len(results) // columns)
-    figure = Figure(figsize=(3.2 * columns + 1.2, 2.6 * lines + 0.7), layout='constrained')
-    figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
-    panels = figure.subplots(lines, columns, squeeze=False, sharey=True)
-    for axes, (name, readings) in zip(panels.flat, results.items(), strict=False):
+    figure, drawn = panels(len(results), 3, (3.2, 2.6), (1.2, 0.7), title, sharey=True)
+    for axes, (name, readings) in zip(drawn, results.items(), strict=True):
         for side in dict.fromkeys(reading.side for reading in readings):
             of_side = [reading for reading in readings if reading.side == side]
             at = [reading.layer for reading in of_side]
             shares = torch.tensor([(reading.row + reading.column) / 2 for reading in of_side])
             margins = torch.tensor([(reading.row_margin + reading.column_margin) / 2 for reading in of_side])
-            drawn, = axes.plot(at, shares, marker='.', label=f'{side} px')
-            axes.fill_between(at, shares - margins, shares + margins, alpha=0.2, color=drawn.get_color(), linewidth=0)
+            line, = axes.plot(at, shares, marker='.', label=f'{side} px')
+            axes.fill_between(at, shares - margins, shares + margins, alpha=0.2, color=line.get_color(), linewidth=0)
         axes.set(title=label(name), ylim=(-0.1, 1.05), xlabel='layer')
-    for axes in panels.flat[len(results):]:
-        axes.set_axis_off()
-    panels[0, 0].set_ylabel('R squared of row and column')
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside right upper')
+    drawn[0].set_ylabel('R squared of row and column')
+    figure.legend(*drawn[0].get_legend_handles_labels(), loc='outside right upper')
     return figure
 
 

@@ -24,10 +24,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
-from lab.from_config import build_model
+from lab.from_config import build_model, try_out
 from lab.processes import run_in_processes
 from lab.results import Results
-from lab.trial import try_out
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import write_text

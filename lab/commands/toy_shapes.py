@@ -7,7 +7,9 @@ import argparse
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from pycocotools import mask as coco_mask  # noqa: E402
 from rich.progress import track  # noqa: E402
 
 from openmmlab_runs.errors import UserError, exit_on_error  # noqa: E402
-from openmmlab_runs.files import held  # noqa: E402
+from openmmlab_runs.files import held, write_image  # noqa: E402
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')
@@ -44,10 +46,7 @@ class Shape:
 DISC = Shape(tuple((angle, 1) for angle in range(0, 360, 10)), lambda u, v: (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10, 15)
 DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), lambda u, v: u < 0, 255)
 SHAPES = {
-    'sun': DISC,
-    'ball': DISC,
-    'kite': DIAMOND,
-    'boat': DIAMOND,
+    'sun': DISC, 'ball': DISC, 'kite': DIAMOND, 'boat': DIAMOND,
     'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)),
                     lambda u, v: (u // 6 + v // 6) % 2 == 0, 135),
 }
@@ -140,13 +139,6 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     return image, labels, instances
 
 
-def write_image(path: Path, image: Image) -> None:
-    """Writes grey or BGR pixels; raises an error if that fails, in contrast to OpenCV."""
-    options = [cv2.IMWRITE_JPEG_QUALITY, 95] if path.suffix == '.jpg' else []
-    if not cv2.imwrite(str(path), image, options):
-        raise UserError(f'{path} cannot be written: check the disk and its permissions.')
-
-
 def to_annotation(mask: Mask, **ids: int) -> dict[str, Any]:
     """Makes one entry of COCO's `annotations` from a mask `(H, W)`, with a compressed RLE mask and the given ids."""
     rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
@@ -167,7 +159,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         rng = np.random.default_rng([seed, sum(map(ord, split)), index])
         image, label_map, instances = make_image(rng)
         name = f'{index:06d}'
-        write_image(images / f'{name}.jpg', image[..., ::-1])
+        write_image(images / f'{name}.jpg', image)
         write_image(labels / f'{name}.png', label_map)
         coco['images'].append(dict(id=index, file_name=f'{name}.jpg', height=image.shape[0], width=image.shape[1]))
         coco['annotations'] += [
@@ -175,6 +167,22 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
             for i, (label, mask) in enumerate(instances, start=1)]
         yield index
     (root / f'instances_{split}.json').write_text(json.dumps(coco))
+
+
+@contextmanager
+def whole_folder(root: Path) -> Iterator[Path]:
+    """Yields the folder `<root>.unfinished`, without what an interrupted run has left there; renames it if the block
+    succeeds. Raises a UserError if `root` exists.
+    """
+    if root.exists():
+        raise UserError(f'{root} exists already: remove it, or choose another folder.')
+    unfinished = root.with_name(f'{root.name}.unfinished')
+    with held(unfinished):
+        for part in unfinished.iterdir():
+            if part.is_dir():
+                shutil.rmtree(part)
+        yield unfinished
+    unfinished.rename(root)
 
 
 def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int]],
@@ -192,21 +200,17 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
             return
         raise UserError(
             f'{root} exists, but is not a toy dataset of {made_from}: remove it, or choose another folder.')
-    unfinished = root.with_name(f'{root.name}.unfinished')
-    with held(unfinished):
-        for part in ('images', 'annotations'):  # of a run that was interrupted
-            shutil.rmtree(unfinished / part, ignore_errors=True)
-        written = 0
-        for split, count in dict(training=made_from['num_train'], validation=made_from['num_val']).items():
-            for _ in write(unfinished, split, count, made_from['seed']):
-                written += 1
-                yield written
+    with whole_folder(root) as unfinished:
+        splits = dict(training=made_from['num_train'], validation=made_from['num_val'])
+        written = chain.from_iterable(write(unfinished, split, count, made_from['seed'])
+                                      for split, count in splits.items())
+        for done, _ in enumerate(written, start=1):
+            yield done
         (unfinished / recipe.name).write_text(json.dumps(made_from))
-    unfinished.rename(root)
 
 
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, with the same version of OpenCV.
+    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, by the same OpenCV and Pillow.
 
     As in ADE20K, images are in `images/{training,validation}`, and label maps, in which 0 is no class, are in
     `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format.

@@ -12,6 +12,7 @@ import numpy as np
 
 from lab.commands import toy_shapes as toy
 from openmmlab_runs.errors import exit_on_error
+from openmmlab_runs.files import write_image
 
 # The shape of a class, and its direction: 1 is right, -1 is left, 0 is random.
 CLASSES = {
@@ -83,7 +84,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         (root / 'images' / split / name).mkdir(parents=True)
         for frame, image in enumerate(frames):
             file, image_id = f'{name}/{frame:05d}.jpg', len(coco['images']) + 1
-            toy.write_image(root / 'images' / split / file, image[..., ::-1])
+            write_image(root / 'images' / split / file, image)
             coco['images'].append(dict(id=image_id, file_name=file, video_id=video_id, frame_id=frame, **size))
             for k, (mover, mask) in enumerate(zip(movers, masks[frame], strict=True), start=1):
                 if mask.any():
@@ -97,7 +98,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 
 def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, with the same version of OpenCV.
+    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, by the same OpenCV and Pillow.
 
     Frames are in `images/{training,validation}/<video>/<frame>.jpg`. `instances_{training,validation}.json` is in the
     format that mmdet's `youtubevis2coco.py` writes.

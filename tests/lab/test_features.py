@@ -81,9 +81,9 @@ def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image:
             (plain, f'--average {image.parent}', (f'{image.parent.name}_average',))):
         files = [out / f'{name}.png' for name in names]
         assert run_tool('lab attention_maps', config, '--size', 64, 96, '--out-dir', out, *words.split()) == ''
-        assert capsys.readouterr().out.splitlines()[-1 - len(files):] == [  # mmpretrain prints what it lacks
-            'The weights are random: no --checkpoint is given.', *map(str, files)]
-        assert all(map(is_drawn, files))
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[-len(files):] == [*map(str, files)] and all(map(is_drawn, files))
+        assert 'The weights are random: no --checkpoint is given.' in printed
         widths |= {file.stem: Image.open(file).size[0] for file in files}
     assert widths['image_1_2'] == widths['image_3_5'] / 2 * 7  # the mean and six heads beside each other
 

@@ -104,10 +104,10 @@ def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shap
         model.init_weights()
         block = model.backbone.blocks[0].attn.q.weight
         before = block.detach().clone()
-        losses = model.train().train_step(random_batch(cfg, (64, 64), 2, 2), build_plain_optim_wrapper(model, cfg))
+        losses = model.train().train_step(random_batch(cfg, (64, 64)), build_plain_optim_wrapper(model, cfg))
         assert losses['loss'].isfinite() and not torch.equal(block, before)
         with torch.no_grad():
-            assert len(model.eval().test_step(random_batch(cfg, (64, 64), 2, 2))) == 2
+            assert len(model.eval().test_step(random_batch(cfg, (64, 64)))) == 2
 
 
 def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
