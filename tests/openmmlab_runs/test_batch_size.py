@@ -1,6 +1,7 @@
 """The largest batch that fits, and what is told where nothing can be measured."""
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,19 +28,16 @@ def test_it_is_the_largest_power_of_two_that_fits(memory: int, most: int) -> Non
     assert asked == sorted({*asked}) and max(asked) <= min(most, max(1, 2 * found))  # none twice, or after a failure
 
 
-@pytest.mark.parametrize('measured, batch, words', [
-    (32, 32, 'The batch size is 32, the largest power of two up to 64 that fits into 80% of the free memory of GPU 1'),
-    (0, 1, 'Not even one image fits into 80% of the free memory of GPU 1: give a smaller --scale.'),
-    (None, 8, 'The batch size is 8, since none can be measured on GPU 1 (RuntimeError: no kernel).')])
-def test_a_sentence_tells_what_was_measured(measured: int | None, batch: int, words: str,
+@pytest.mark.parametrize('has_gpu, measured, batch, words', [
+    (True, 32, 32, 'The batch size is 32, the largest power of two up to 64 that fits into 80% of the free memory of'),
+    (True, 0, 1, 'Not even one image fits into 80% of the free memory of A: give a smaller --scale.'),
+    (True, None, 8, 'The batch size is 8, since none can be measured on A (RuntimeError: no kernel).'),
+    (False, 32, 8, 'The batch size is 8, since there is no GPU whose memory could be measured.')])
+def test_a_sentence_tells_what_was_measured(has_gpu: bool, measured: int | None, batch: int, words: str,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(cfg: Config) -> int:
-        if measured is None:
-            raise RuntimeError('no kernel')
-        return measured
-
-    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
-    monkeypatch.setattr('torch.cuda.get_device_name', lambda: 'GPU 1')
+    measure = Mock(return_value=measured, side_effect=RuntimeError('no kernel') if measured is None else None)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: has_gpu)
+    monkeypatch.setattr('torch.cuda.get_device_name', lambda: 'A')
     monkeypatch.setattr('openmmlab_runs.batch_size._measure', measure)
     found, told = choose_batch(Config(), 8)
     assert found == batch and told.startswith(words)
@@ -64,9 +62,3 @@ def test_training_steps_are_measured_until_one_does_not_fit(config: Path, is_err
     monkeypatch.setattr('openmmlab_runs.batch_size.pseudo_collate', collate)
     found = _measure(load_config(config, toy_overrides(toy_shapes)), 'cpu')
     assert (found, tried) == ((2, [1, 2, 4]) if is_error else (4, [1, 2, 4, 8]))
-
-
-def test_without_a_gpu_it_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    assert choose_batch(Config(), 4) == (
-        4, 'The batch size is 4, since there is no GPU whose memory could be measured.')
