@@ -1,4 +1,4 @@
-"""DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), ViTs of others with their parts, RoPE-ViT (arXiv 2403.13298)."""
+"""DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), ViTs with their parts, and RoPE-ViT (arXiv 2403.13298)."""
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
