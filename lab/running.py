@@ -21,10 +21,9 @@ from unittest import mock
 
 import torch
 
-from lab.backbones import Backbones
+from lab.backbones import Backbones, Setting, Step, seconds
 from lab.candidates import Candidate, CannotMeasure
 from lab.results import Row
-from lab.steps import Setting, Step, seconds
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.signals import end_with_parent
 

@@ -19,13 +19,12 @@ from rich.progress import track
 from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab.arguments import COCO, check_least, parse_batch
-from lab.backbones import Backbones
+from lab.backbones import DTYPES, MODES, Backbones, Setting
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import Work
 from lab.counting import to_markdown as counts_to_markdown
 from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
-from lab.steps import DTYPES, MODES, Setting
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import held, write_text

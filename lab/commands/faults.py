@@ -135,10 +135,6 @@ def inject(training: Training, kind: str, rng: random.Random) -> bool:
     return True
 
 
-def state(work_dir: Path) -> dict[str, Any]:
-    return torch.load(work_dir / f'iter_{ITERATIONS}.pth', weights_only=True)
-
-
 def same(first: Any, second: Any) -> bool:
     ours, theirs = tree_flatten(first), tree_flatten(second)
     return ours[1] == theirs[1] and all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
@@ -164,8 +160,9 @@ def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Resu
     trained = [count for rank, _, count in training.lines() if rank == 0 and count >= 0]
     equal = None
     if survived and KINDS[kind] != '1:2':
-        equal = all(same(state(training.work_dir)[part], state(folder / 'whole')[part])
-                    for part in ('state_dict', 'optimizer'))
+        ours, theirs = (torch.load(trained_in / f'iter_{ITERATIONS}.pth', weights_only=True)
+                        for trained_in in (training.work_dir, folder / 'whole'))
+        equal = all(same(ours[part], theirs[part]) for part in ('state_dict', 'optimizer'))
     return Result(kind, survived, len(trained) - len(set(trained)), training.starts, equal)
 
 

@@ -73,6 +73,10 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+def module_of(path: Path) -> str:
+    return '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
+
+
 def room_of(path: Path) -> str:
     """Returns the folder of a file, or the file itself where it lies at the top of a package."""
     parts = path.relative_to(ROOT).with_suffix('').parts
@@ -81,8 +85,7 @@ def room_of(path: Path) -> str:
 
 def import_graph() -> dict[str, set[str]]:
     """Returns for each room of the packages the other rooms that it imports."""
-    rooms = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): room_of(path)
-             for path in python_files(*PACKAGES)}
+    rooms = {module_of(path): room_of(path) for path in python_files(*PACKAGES)}
     graph: dict[str, set[str]] = defaultdict(set)
     for path in python_files(*PACKAGES):
         if path.name != '__init__.py':  # collects names for those outside
@@ -92,24 +95,17 @@ def import_graph() -> dict[str, set[str]]:
 
 def broken_imports() -> list[str]:
     """Returns imports from our packages that name no file; type checkers pass them, as OpenMMLab has no types."""
-    known = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
-             for path in python_files(*PACKAGES)}
+    known = set(map(module_of, python_files(*PACKAGES)))
     return [f'{path.relative_to(ROOT)}: {name}' for path in python_files(*SOURCE, 'tests') for name in imports(path)
             if name.split('.')[0] in PACKAGES and name not in known and name.rpartition('.')[0] not in known]
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Returns groups of rooms that import each other, directly or through others."""
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        left = [start]
-        while left:
-            new = graph.get(left.pop(), set()) - seen
-            seen |= new
-            left.extend(new)
-        return seen
-
-    reach = {room: reached(room) for room in graph}
+    reach = {room: set(others) for room, others in graph.items()}
+    for middle in graph:  # Warshall's algorithm
+        for others in reach.values():
+            others |= reach[middle] if middle in others else set()
     return [list(group) for group in {tuple(sorted(other for other in reach[room] if room in reach.get(other, ())))
                                       for room in graph if room in reach[room]}]
 

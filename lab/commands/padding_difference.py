@@ -88,11 +88,6 @@ def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
     return backbone
 
 
-def draw_image(size: Size, seed: int) -> Tensor:
-    """Draws smooth noise, `(1, 3, height, width)`, float32."""
-    return smooth_noise(max(size), seed)[:, :, :size[0], :size[1]].contiguous()
-
-
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
@@ -154,7 +149,7 @@ def main() -> None:
     check_least(args, 0, 'rounds')
     models = build_all(args)
     sizes = [args.image, args.neighbour]
-    images = [draw_image(size, seed) for seed, size in enumerate(sizes)]
+    images = [smooth_noise(max(size), seed)[:, :, :size[0], :size[1]].contiguous() for seed, size in enumerate(sizes)]
     differences = {name: measure(model, *images) for name, model in track(models.items(), 'Measuring')}
     num_outputs = max(map(len, differences.values()))
     if args.output not in range(-num_outputs, num_outputs):

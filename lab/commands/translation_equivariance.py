@@ -174,8 +174,7 @@ def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, list[Equivar
     if args.checkpoint:
         encodings = {'of the checkpoint': own}
     else:
-        known = ENCODINGS
-        encodings = known if own in known.values() else {'of the config': own, **known}
+        encodings = ENCODINGS if own in ENCODINGS.values() else {'of the config': own, **ENCODINGS}
     results: dict[str, list[Equivariance]] = {}
     for name, encoding in track(encodings.items(), 'Measuring'):
         backbone.position_encoding = encoding

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from lab.steps import allow_tf32
+from lab.backbones import allow_tf32
 
 
 @pytest.fixture(scope='session')

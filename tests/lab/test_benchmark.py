@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lab.backbones import Backbones
+from lab.backbones import MODES, Backbones, Setting, Step
 from lab.candidates import PEERS, Candidate, CannotMeasure
 from lab.commands.benchmark import to_markdown
 from lab.counting import count_flops, count_work
 from lab.running import COLUMNS, measure_group
-from lab.steps import MODES, Setting, Step
 from tests.conftest import ROOT
 from tests.tools.conftest import Run, read_rows
 

@@ -77,10 +77,10 @@ def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
 @pytest.mark.slow
 def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: Run, toy_shapes: Path, tmp_path: Path
                                                                       ) -> None:
-    def compare(*args: object, **more: object) -> str:
+    def compare(**more: object) -> str:
         options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, **more})
         return run_tool('lab compare', '--jobs', 1, tmp_path / 'study.py', '--work-dir', tmp_path,
-                        '--seeds', 0, *args, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
+                        '--seeds', 0, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
 
     (tmp_path / 'study.py').write_text(TEXT)
     assert compare() == ''
