@@ -66,8 +66,8 @@ def _boxes(data: LabelledData, scale: tuple[int, int] | None = None) -> np.ndarr
     found = []
     for picture in data.splits['train']:
         factor = min(max(scale) / max(picture.size), min(scale) / min(picture.size)) if scale else 1.
-        found += [(math.sqrt(w * h) * factor, h / w) for _, keys in picture.objects
-                  for *_, w, h in [keys['bbox']] if w > 0 and h > 0]
+        found += [(math.sqrt(w * h) * factor, h / w) for one in picture.objects
+                  for *_, w, h in [one.keys['bbox']] if w > 0 and h > 0]
     return np.array(found).reshape(-1, 2)
 
 

@@ -29,7 +29,7 @@ SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
     """Returns the images of a dataset with their sizes, for 'train'; those of COCO with objects, but no crowds."""
     dataset: Any = plan.dataset
-    if not _is_coco(plan):
+    if not is_coco(plan):
         found = [Picture(Path(sample.image), size=one.size[::-1])
                  for sample, one in zip(plan.samples, checked, strict=True) if one.size]
         return LabelledData('', Path(), dict(train=found), classes_of(dataset), is_semantic=True)
@@ -45,7 +45,7 @@ def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
     return LabelledData('', Path(), dict(train=[*pictures.values()]), classes)
 
 
-def _is_coco(plan: Plan) -> bool:
+def is_coco(plan: Plan) -> bool:
     return bool(plan.samples) and layout_of(type(plan.dataset)) == 'coco'
 
 

@@ -11,6 +11,8 @@ from openmmlab_data.form.label_map_files import to_classes
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import write_image, write_text
 
+ACCOUNT = 'account.txt'  # the file beside the labels that says what became of their source
+
 
 def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:
     """Writes the labels of all splits into a new folder; returns arguments of their datasets, whose `data_root` is that
@@ -21,6 +23,7 @@ def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:
             raise UserError(f'image {odd[0]!r} has a name that begins or ends with a space, or has several lines, so '
                             'mmseg cannot read it from a list: rename it.')
     folder.mkdir()
+    write_text(folder / ACCOUNT, '\n'.join(data.account.lines()))
     write = _write_maps if data.is_semantic else _write_coco
     return {split: write(folder.resolve(), split, pictures, data) for split, pictures in data.splits.items()}
 

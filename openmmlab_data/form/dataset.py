@@ -1,13 +1,16 @@
 """The one form of data: what each reader returns, each check and measure takes, and the writer writes."""
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.bands import Pixels, read_header
 from openmmlab_runs.texts import some, told
+
+from .account import Account
 
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
@@ -16,6 +19,7 @@ class LabelledObject(NamedTuple):
     """An object of an image."""
     name: str  # of its class
     keys: dict[str, Any]  # COCO's `bbox` (x, y, width, height), `area` and `iscrowd`, perhaps `segmentation`
+    records: int = 1  # how many of the source became this object
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Picture:
     stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
     objects: list[LabelledObject] = field(default_factory=list)
     label_map: LabelMap | None = None
+    records: int = 1  # how many of the source are about this image
 
     def classes(self, names: Sequence[str]) -> set[str]:
         """Returns the classes that the image shows; `names` are those of all labels."""
@@ -53,6 +58,7 @@ class LabelledData:
     is_semantic: bool = False
     palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
     pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
+    account: Account = field(default_factory=Account)
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def measured(self, pictures: list[Picture]) -> list[Picture]:
@@ -63,12 +69,37 @@ class LabelledData:
                 self.pixels[header.pixels] += 1
         return pictures
 
-    def keep_used(self, names: Sequence[str], pictures: Sequence[Picture]) -> None:
-        """Makes those of the names classes that have an object; the others are told."""
+    def settle(self, names: Sequence[str], pictures: Sequence[Picture]) -> None:
+        """Leaves out objects without an area, makes those of the names classes that have an object, and tells what is
+        odd about both, and about sizes. An object without a class is a UserError.
+        """
+        for picture in pictures:
+            if not all(one.name.strip() for one in picture.objects):
+                raise UserError(f'{picture.annotation} has an object without the name of a class: give it one.')
+            objects = [one._replace(name=one.name.strip()) for one in picture.objects]
+            picture.objects = [one for one in objects if has_area(one.keys, picture.size)]
+            self.account.leave('objects', 'objects lie outside of their image, or are smaller than a pixel',
+                               picture.annotation, sum(one.records for one in objects) - sum(
+                                   one.records for one in picture.objects))
         used = {one.name for picture in pictures for one in picture.objects}
-        self.classes = [name for name in dict.fromkeys(names) if name in used]
-        if unused := [name for name in dict.fromkeys(names) if name not in used]:
+        bare = list(dict.fromkeys(name.strip() for name in names))
+        self.classes = [name for name in bare if name in used]
+        if unused := [name for name in bare if name not in used]:
             self.notes.append(f'{len(unused)} classes have no object and are left out: {some(unused)}.')
+        by_case = Counter(name.casefold() for name in self.classes)
+        if alike := [name for name in self.classes if by_case[name.casefold()] > 1]:
+            self.notes.append(f'Classes differ by case only: {", ".join(alike)}. Correct them if they are one.')
+        wrong = [f'{one.path} ({one.size[0]} x {one.size[1]} pixels, not {one.stated[0]} x {one.stated[1]})'
+                 for one in pictures if all(one.stated) and one.stated != one.size]
+        self.notes += told(wrong, 'images have another size than their annotation states',
+                           ': their objects may lie elsewhere.')
+
+    def close(self) -> None:
+        """Counts what is used, and begins the notes with the account."""
+        used = {id(one): one for pictures in self.splits.values() for one in pictures}.values()
+        self.account.used = Counter(images=sum(one.records for one in used),
+                                    objects=sum(one.records for picture in used for one in picture.objects))
+        self.notes = [*self.account.lines(), *self.notes]
 
     def about_splits(self) -> Iterator[str]:
         """Yields sentences about images without objects, splits without a class, and images in two splits."""
@@ -82,3 +113,43 @@ class LabelledData:
         for name in ('val', 'test'):
             both = sorted(trained & {one.path for one in self.splits.get(name, ())})
             yield from told(both, f'images are in train and {name}', ': metrics will be too good.')
+
+
+def has_area(keys: dict[str, Any], size: tuple[int, int]) -> bool:
+    """Returns whether an object is at least a pixel wide and high, in its image; mmdet leaves out others."""
+    x, y, width, height = keys['bbox']
+    inside = [min(start + side, most) - max(start, 0) for start, side, most in zip((x, y), (width, height), size,
+                                                                                  strict=True)]
+    return min(width, height) >= 1 and min(inside) > 0
+
+
+def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
+    """Joins what several records say about one image; what they say twice is left out.
+
+    Raises:
+        UserError: If they contradict: they state two sizes, or two classes for one place.
+    """
+    found: dict[Path, Picture] = {}
+    for one in pictures:
+        first = found.setdefault(one.path, one)
+        if first is one:
+            continue
+        if all(first.stated) and all(one.stated) and first.stated != one.stated:
+            raise UserError(f'{one.path} has {first.stated} pixels in {first.annotation}, but {one.stated} in '
+                            f'{one.annotation}: remove one of the records.')
+        first.records += one.records
+        names = {_place(known): known.name for known in first.objects}
+        for other in one.objects:
+            name = names.get(_place(other), other.name)
+            if name != other.name:
+                raise UserError(f'{one.path} has two records, in {first.annotation} and {one.annotation}, which call '
+                                f'the object at {other.keys["bbox"]} {name} and {other.name}: remove one of them.')
+            if _place(other) in names:
+                account.leave('objects', 'objects are said twice about one image', one.path.name, other.records)
+            else:
+                first.objects.append(other)
+    return [*found.values()]
+
+
+def _place(one: LabelledObject) -> str:
+    return str((one.keys['bbox'], one.keys.get('segmentation')))

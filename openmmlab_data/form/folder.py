@@ -4,7 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path, PurePosixPath
 
 from openmmlab_runs.errors import UserError
@@ -20,7 +20,11 @@ IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs'
 ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
 # Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
 ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
-                          r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
+                          r'|[-_. ](masks?|labels?|gt|seg|segmentation|annotations?|l)$'
+                          r'|[-_. ](gt(fine|coarse)_)?label(train)?ids$', re.IGNORECASE)
+PHOTO_IN_NAME = re.compile('_leftImg8bit$')  # of Cityscapes
+SPLIT_WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
+                   validation='val', validating='val', test='test', testing='test')
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
 MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
 
@@ -28,6 +32,13 @@ MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
 def words_of(name: str) -> list[str]:
     """Splits a name into lower-case words: 'JPEGImages' has 'jpeg' and 'images', and 'train2017' has 'train'."""
     return [word.lower() for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)]
+
+
+def split_in(name: str) -> str:
+    """Returns the split that a name has as a whole word, as 'instances_train2017' has 'train'; '' for none or several.
+    """
+    found = {SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS}
+    return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
 
 
 class Folder:
@@ -43,8 +54,9 @@ class Folder:
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
         self._by_name: dict[str, list[Path]] = defaultdict(list)
         for path in self.images:
-            self._by_key[self._key(path), path.stem].append(path)
-            self._by_stem[path.stem].append(path)
+            stem = PHOTO_IN_NAME.sub('', path.stem)
+            self._by_key[self._key(path), stem].append(path)
+            self._by_stem[stem].append(path)
         for path in self.files:
             self._by_name[path.name].append(path)
 
@@ -132,6 +144,34 @@ class Folder:
             alone += [other if distance < best else path] if other else []
         return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
 
+    def full_name(self, name: str) -> str:
+        """Returns the name of an image with its suffix, if it has none and one image has that stem."""
+        found = self._by_stem.get(name, ())
+        return found[0].name if len(found) == 1 else name
+
+    def match(self, texts: Iterable[str], source: Path, *bases: Path) -> dict[str, Path]:
+        """Finds the files that paths in an annotation file mean, each another one, and in no folder that contradicts.
+
+        Raises:
+            UserError: If two paths mean one file equally well.
+        """
+        found: dict[Path, list[str]] = defaultdict(list)
+        for text in dict.fromkeys(texts):
+            place = self.locate(text, *bases)
+            folders = _parts_of(text)[:-1]
+            if place and place.is_file() and not of_other_split(folders, self._parts(place)) and not contradicts(
+                    [*self._parts(source), source.stem, *folders], self._parts(place)):
+                found[place].append(text)
+        matched = {}
+        for place, names in found.items():
+            best = max(_agreement(text, place) for text in names)
+            chosen = [text for text in names if _agreement(text, place) == best]
+            if len({_parts_of(text) for text in chosen}) > 1:
+                raise UserError(f'{source} has {chosen[0]} and {chosen[1]}, but of both only {self.name(place)} may be '
+                                'meant: put images into folders as the file names them.')
+            matched.update(dict.fromkeys(chosen, place))
+        return matched
+
     def locate(self, text: str, *bases: Path) -> Path | None:
         """Finds what a path, perhaps of another machine, means below `bases`, then below the folder; else None."""
         parts = PurePosixPath(text.strip().replace('\\', '/')).parts
@@ -147,6 +187,30 @@ class Folder:
             return None
         same = self._by_name[inside[-1]] if inside else []
         return same[0] if len(same) == 1 else None
+
+
+def _parts_of(text: str) -> tuple[str, ...]:
+    parts = PurePosixPath(text.strip().replace('\\', '/')).parts
+    return tuple(part for part in parts if part not in ('..', '.', '/'))
+
+
+def _agreement(text: str, place: Path) -> int:
+    """Returns how many parts at the end of a path and of a place are equal."""
+    pairs = zip(reversed(_parts_of(text)), reversed(place.parts), strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def contradicts(said: Sequence[str], found: Sequence[str]) -> bool:
+    """Returns whether folders of a path and those of a place differ by a number, as `cam1` and `cam2` do."""
+    only_said, only_found = ([one for one in a if one not in b] for a, b in ((said, found), (found, said)))
+    return any(re.sub(r'\d+', '0', one) == re.sub(r'\d+', '0', other) and not one.isdecimal()
+               for one in only_said for other in only_found)
+
+
+def of_other_split(said: Sequence[str], found: Sequence[str]) -> bool:
+    """Returns whether folders of a path and those of a place name different splits."""
+    here, there = ({split for part in parts if (split := split_in(part))} for parts in (said, found))
+    return bool(here and there) and here.isdisjoint(there)
 
 
 def inside(path: Path, root: Path) -> str:

@@ -37,6 +37,12 @@ def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
                                 image.getchannel(0) if image.mode == 'LA' else image)
     except NO_IMAGE as error:
         raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
+    if path.suffix.lower() in ('.jpg', '.jpeg'):  # its compression changes values
+        grey = pixels if pixels.ndim == 2 else pixels.mean(axis=2)
+        if ((grey > 64) & (grey < 192)).mean() > 0.1:
+            raise UserError(f'label map {path} is a JPEG file with more than two values, and compression changes them: '
+                            'save it as PNG.')
+        return MapFile(np.where(grey >= 128, np.int64(NO_CLASS), 0), False, [])
     if pixels.ndim == 3:
         red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
         if not as_colours and not ((red == green).all() and (green == blue).all()):

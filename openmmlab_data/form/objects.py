@@ -94,6 +94,24 @@ def turned(points: Any, x: float, y: float, factor_x: float, factor_y: float, de
     return np.array(points) * (factor_x, factor_y) @ np.array([[cosine, sine], [-sine, cosine]]) + (x, y)
 
 
+def merged(parts: Sequence[dict[str, Any]], size: tuple[int, int]) -> dict[str, Any]:
+    """Returns the keys of one object for several shapes: of boxes one around all, or else all of their pixels."""
+    if len(parts) == 1:
+        return parts[0]
+    shapes = [one.get('segmentation') for one in parts]
+    if all(isinstance(one, list) for one in shapes):
+        return polygons([np.reshape(part, (-1, 2)) for one in shapes for part in one or ()], size)
+    if any(shapes):
+        found = [[one] if isinstance(one, dict) else coco_mask.frPyObjects(
+            one or [[x, y, x + w, y, x + w, y + h, x, y + h]], size[1], size[0])
+            for one, (x, y, w, h) in ((keys.get('segmentation'), keys['bbox']) for keys in parts)]
+        return mask(coco_mask.decode(coco_mask.merge([rle for some in found for rle in some])).astype(bool))
+    (left, top), (right, bottom) = (
+        function([np.add(one['bbox'][:2], np.multiply(one['bbox'][2:], end)) for one in parts], axis=0).tolist()
+        for function, end in ((np.min, 0), (np.max, 1)))
+    return box(left, top, right, bottom, size)
+
+
 def mask(pixels: np.ndarray) -> dict[str, Any]:
     """Returns the keys of an object with a mask, `(H, W)`, bool."""
     found = coco_mask.encode(np.asfortranarray(pixels, np.uint8))

@@ -1,24 +1,13 @@
 """The splits of a folder of data: which one a name means, and how images are divided."""
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import told
 
 from .dataset import LabelledData, Picture
-from .folder import Folder, words_of
-
-WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
-             validation='val', validating='val', test='test', testing='test')
-
-
-def split_in(name: str) -> str:
-    """Returns the split that a name has as a whole word, as 'instances_train2017' has 'train'; '' for none or several.
-    """
-    found = {WORDS[word] for word in words_of(name) if word in WORDS}
-    return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
+from .folder import Folder, split_in
 
 
 def split_of(path: Path, root: Path) -> str:
@@ -27,13 +16,22 @@ def split_of(path: Path, root: Path) -> str:
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 
-def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData) -> list[Picture]:
-    """Returns images with their annotation files, and notes what is left out: files and images without the other."""
+def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
+                named_in: Callable[[Path], str] | None = None) -> list[Picture]:
+    """Returns images with their annotation files, and accounts for files and images without the other; `named_in` reads
+    the name of the image from a file that no image is called like.
+    """
     of_image, alone = folder.pair(files)
+    if named_in:
+        for path, text in [(path, named_in(path)) for path in alone]:
+            if (place := folder.match([text], path, path.parent).get(text)) and place not in of_image:
+                of_image[place] = path
+                alone.remove(path)
     near, labels = {image.parent for image in of_image}, set(files)
     bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
-    data.notes += [*told(alone, f'{what}s have no image of their own and are left out'),
-                   *told(bare, f'images have no {what} and are left out')]
+    data.account.seen['images'] += len(files) + len(bare)
+    data.account.leave_all('images', f'{what}s have no image of their own', alone)
+    data.account.leave_all('images', f'images have no {what}', bare)
     return data.measured([Picture(image, path) for image, path in of_image.items()])
 
 
@@ -43,8 +41,12 @@ def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, list
     lists = lists or {split: [one.path for one in pictures if split_of(one.path, folder.root) == split]
                       for split in SPLITS}
     by_image = {one.path: one for one in pictures}
-    out = by_image.keys() - {image for images in lists.values() for image in images}
-    data.notes += told(sorted(map(folder.name, out)), 'images are in no list of a split and are left out')
+    listed = {image for images in lists.values() for image in images}
+    for one in pictures:
+        if one.path not in listed:
+            data.account.leave('images', 'images are in no list of a split', folder.name(one.path), one.records)
+            data.account.leave('objects', 'objects are of images in no list of a split', '',
+                               sum(other.records for other in one.objects))
     for split in SPLITS:
         if own := [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]:
             data.splits[split] = own
@@ -52,18 +54,8 @@ def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, list
 
 def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]],
              names: Sequence[str] = ()) -> LabelledData:
-    """Gives data the images of a reader: classes (of `names`, if the layout has them), splits, and sizes that differ.
-
-    An object without a class is a UserError.
-    """
-    nameless = next((one.annotation for one in pictures for name, _ in one.objects if not name), None)
-    if nameless:
-        raise UserError(f'{nameless} has an object without the name of a class: give it one.')
-    wrong = [f'{folder.name(one.path)} ({one.size[0]} x {one.size[1]} pixels, not {one.stated[0]} x {one.stated[1]})'
-             for one in pictures if all(one.stated) and one.stated != one.size]
-    data.notes += told(wrong, 'images have another size than their annotation states',
-                       ': their objects may lie elsewhere.')
-    data.keep_used(names or sorted({name for one in pictures for name, _ in one.objects}), pictures)
+    """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
+    data.settle(names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
     divide(data, pictures, folder, lists)
     return data
 

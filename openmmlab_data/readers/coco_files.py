@@ -1,20 +1,25 @@
 """COCO files of a folder, one a split, and panoptic ones with their PNG files."""
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
-from openmmlab_data.form.folder import Folder, peek
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
+from openmmlab_data.form.folder import Folder, peek, split_in
 from openmmlab_data.form.label_map_files import open_label_map
 from openmmlab_data.form.objects import mask
-from openmmlab_data.form.splits import split_in, split_of
+from openmmlab_data.form.splits import split_of
 from openmmlab_runs.data.coco import Coco, Entry, read_coco, read_json, to_id
 from openmmlab_runs.errors import UserError, explain
-from openmmlab_runs.texts import told
 
 from .layouts import COCO, Reading
 
 NOWHERE = Path()
+# Fields that are read, or that say nothing about objects.
+KNOWN = dict(
+    images=frozenset(('id', 'file_name', 'width', 'height', 'license', 'coco_url', 'flickr_url', 'date_captured')),
+    categories=frozenset(('id', 'name', 'supercategory', 'isthing', 'color')),
+    annotations=frozenset(('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd', 'segmentation', 'ignore')))
 BEST_NAME = 'instances'  # beside `person_keypoints_*.json` of the same images
 
 
@@ -30,11 +35,11 @@ def read_coco_files(reading: Reading) -> LabelledData:
                 read_coco(str(file), needs_sizes=False))
         if coco['annotations'] or split == 'train':
             data.notes += [f'{file.name} {repair}.' for repair in coco.repairs]
-            data.splits[split] = data.measured(_pictures(coco, file, split, folder, data.notes))
+            data.splits[split] = data.measured(_pictures(coco, file, split, folder, data))
             names += [category['name'] for category in coco['categories']]
         else:
             data.notes.append(f'{file.name} has no annotations, so there is no {split} split.')
-    data.keep_used(names, [picture for pictures in data.splits.values() for picture in pictures])
+    data.settle(names, [picture for pictures in data.splits.values() for picture in pictures])
     return data
 
 
@@ -55,48 +60,64 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
     return chosen
 
 
-def _pictures(coco: Coco, file: Path, split: str, folder: Folder, notes: list[str]) -> list[Picture]:
+def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: LabelledData) -> list[Picture]:
     """Returns the images of a file that are there, with their objects. Categories of one name are one class."""
+    account = data.account
+    account.seen += Counter(images=len(coco['images']), objects=len(coco['annotations']))
+    for name, known in KNOWN.items():
+        for entry in coco[name]:
+            account.read(entry, known)
     names = {one['id']: one['name'] for one in coco['categories']}
-    places = _locate([one['file_name'] for one in coco['images']], file, split, folder, notes)
-    pictures = [Picture(places.get(one['file_name'], NOWHERE), file, (one.get('width') or 0, one.get('height') or 0))
-                for one in coco['images']]
+    places = _locate([one['file_name'] for one in coco['images']], file, split, folder)
+    pictures = [Picture(places.get(one['file_name'], NOWHERE), file, stated=(
+        one.get('width') or 0, one.get('height') or 0)) for one in coco['images']]
     by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
-    lost = 0
     for one in coco['annotations']:
-        if one['category_id'] in names and one['image_id'] in by_id:
-            by_id[one['image_id']].objects.append(LabelledObject(names[one['category_id']], {
-                key: value for key, value in one.items() if key not in ('id', 'image_id', 'category_id')}))
+        if one['category_id'] not in names or one['image_id'] not in by_id:
+            account.leave('objects', f'objects have a category or image that {file.name} lacks', one['id'])
+        elif by_id[one['image_id']].path == NOWHERE:
+            account.leave('objects', 'objects are of images that are not there', '')
         else:
-            lost += 1
+            by_id[one['image_id']].objects.append(LabelledObject(names[one['category_id']], _keys(one, data)))
+    account.leave_all('images', f'images of {file.name} are not there', [
+        one['file_name'] for one in coco['images'] if one['file_name'] not in places])
     if twice := [name for name, number in Counter(names.values()).items() if number > 1]:
-        notes.append(f'{file.name} has several categories of the name {", ".join(twice)}: they are one class.')
-    if lost:
-        notes.append(f'{lost} annotations of {file.name} are left out: their category or image is not in it.')
+        data.notes.append(f'{file.name} has several categories of the name {", ".join(twice)}: they are one class.')
     if len(by_id) < len(pictures):
-        notes.append(f'{file.name} has {len(pictures) - len(by_id)} images whose id another one has, too: the last one '
-                     'of an id gets the objects.')
-    return [picture for picture in pictures if picture.path != NOWHERE]
+        data.notes.append(f'{file.name} has {len(pictures) - len(by_id)} images whose id another one has, too: the '
+                          'last one of an id gets the objects.')
+    return one_of_each((picture for picture in pictures if picture.path != NOWHERE), account)
 
 
-def _locate(file_names: list[str], file: Path, split: str, folder: Folder, notes: list[str]) -> dict[str, Path]:
-    """Finds the images of a file below the folder that has most of them; others are told."""
+def _keys(annotation: Entry, data: LabelledData) -> dict[str, Any]:
+    """Returns the keys of an object. mmdet leaves out those whose area is 0, and masks of polygons without an area."""
+    keys = {key: value for key, value in annotation.items() if key not in ('id', 'image_id', 'category_id')}
+    parts = keys.get('segmentation')
+    if isinstance(parts, list) and not any(isinstance(part, list) and len(part) >= 6 for part in parts):
+        keys.pop('segmentation')
+        if parts:
+            data.account.fields['segmentation with polygons of fewer than three points'] += 1
+    if keys['area'] <= 0:
+        keys['area'] = keys['bbox'][2] * keys['bbox'][3]
+    return keys
+
+
+def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> dict[str, Path]:
+    """Finds the images of a file: of the folders with most of them, the nearest to the file comes first."""
     names = list(dict.fromkeys(file_names))
     known = {folder.name(path) for path in folder.images}
     above = dict.fromkeys(place for parent in dict.fromkeys(path.parent for path in folder.images)
                           for place in (parent, *parent.parents) if place.is_relative_to(folder.root))
     # Several folders may have images of the same names: first those of the split.
-    order = [file.parent, *(place for place in above if split_of(place / '_', folder.root) == split), *above]
-    counts = {place: sum(folder.name(place / name) in known for name in names) for place in dict.fromkeys(order)}
-    best = max(counts, key=lambda place: counts[place])
-    located = {name: best / name if folder.name(best / name) in known else folder.locate(name, best, file.parent)
-               for name in names}
-    places = {name: place for name, place in located.items() if place and place.is_file()}
+    order = dict.fromkeys([file.parent, *(place for place in above if split_of(place / '_', folder.root) == split),
+                           *above])
+    counts = {place: sum(folder.name(place / name) in known for name in names) for place in order}
+    many = [place for place, count in counts.items() if 2 * count >= max(counts.values())]
+    best = max(many, key=lambda place: (len(Path(os.path.commonpath([place, file.parent])).parts), counts[place]))
+    places = folder.match(names, file, best, file.parent)
     if not places:
         raise UserError(f'none of the {len(names)} images of {file} is there, such as {names[0]}: put them below '
                         f'{folder.root}.')
-    notes += told([name for name in names if name not in places],
-                  f'images of {file.name} are not there and are left out')
     return places
 
 

@@ -6,52 +6,72 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
-from openmmlab_data.form.objects import box, ellipse, mask, number_of, points_of, polygons, rotated, size_of
-from openmmlab_data.form.splits import complete, split_in
+from openmmlab_data.form.account import Account
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
+from openmmlab_data.form.folder import split_in
+from openmmlab_data.form.objects import box, ellipse, mask, merged, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.splits import complete
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import shown, told
+from openmmlab_runs.texts import shown
 
-from .labelme import no_area
+from .labelme import NO_AREA
 from .layouts import CVAT, Reading, there
 from .voc import parse
+
+# Attributes that are read, or that say nothing about objects.
+OF_IMAGE = frozenset(('id', 'name', 'subset', 'width', 'height', 'task_id', 'job_id'))
+OF_SHAPE = frozenset((
+    'label', 'source', 'occluded', 'z_order', 'rotation', 'group_id', 'points', 'xtl', 'ytl', 'xbr', 'ybr', 'cx', 'cy',
+    'rx', 'ry', 'rle', 'left', 'top', 'width', 'height', 'score'))
 
 
 def read_cvat(reading: Reading) -> LabelledData:
     """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video. Subsets
-    that have the name of a split are splits.
+    that have the name of a split are splits. Shapes of one label and group are one object, as in CVAT's own COCO files.
     """
     data, folder = LabelledData(CVAT, reading.folder.root), reading.folder
-    pictures: dict[Path, Picture] = {}
+    pictures: list[Picture] = []
     splits: dict[str, list[Path]] = {}
     for path in reading.files:
         root = parse(path)
         if root.find('track') is not None and root.find('image') is None:
             raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
                             'with the images.')
-        left_out, missing = Counter[str](), []
-        for image in root.iter('image'):
-            name = image.get('name', '')
-            place = folder.locate(name, path.parent, path.parent / 'images')
-            if place is None or not place.is_file():
-                missing.append(name)
+        data.account.read((one.tag for one in root), ('version', 'meta', 'image'))
+        # The names in a project's export are those in the folder of a subset.
+        by_name = [('/'.join(filter(None, (one.get('subset'), one.get('name')))), one) for one in root.iter('image')]
+        places = folder.match([name for name, _ in by_name], path, path.parent, path.parent / 'images')
+        for name, image in by_name:
+            data.account.seen += Counter(images=1, objects=len(image))
+            data.account.read(image.keys(), OF_IMAGE, 'image.')
+            if (place := places.get(name)) is None:
+                data.account.leave('images', f'images of {path.name} are not there', name)
+                data.account.leave('objects', 'objects are of images that are not there', '', len(image))
                 continue
-            pictures[place] = _read_image(image, Picture(place, path), left_out)
+            pictures.append(_read_image(image, Picture(place, path), data.account))
             if split := split_in(image.get('subset', '')):
                 splits.setdefault(split, []).append(place)
-        data.notes += [*no_area(left_out), *told(missing, f'images of {path.name} are not there and are left out')]
+    pictures = one_of_each(pictures, data.account)
     return complete(data, data.measured(there(pictures, reading)), folder, splits)
 
 
-def _read_image(image: Element, picture: Picture, left_out: Counter[str]) -> Picture:
+def _read_image(image: Element, picture: Picture, account: Account) -> Picture:
     where = f'{picture.annotation}, image {image.get("name", "")},'
     picture.stated = size_of(image.get('width'), image.get('height'), where)
-    for found in image:
+    groups: dict[tuple[str, object], list[dict[str, Any]]] = {}
+    for index, found in enumerate(image):
         keys = _shape(found, where, picture.stated)
+        account.read(found.keys(), OF_SHAPE, f'{found.tag}.')
         if keys is None:
-            left_out[found.tag] += 1
-        else:
-            picture.objects.append(LabelledObject(found.get('label', '').strip(), keys))
+            account.leave('objects', NO_AREA.format(found.tag), picture.path.name)
+            continue
+        name, group = found.get('label', '').strip(), found.get('group_id', '0')
+        if found.tag == 'box':
+            account.swapped(any(float(found.get(a, 0)) > float(found.get(b, 0)) for a, b in (
+                ('xtl', 'xbr'), ('ytl', 'ybr'))), where)
+        groups.setdefault((name, index if group == '0' else group), []).append(keys)
+    picture.objects = [LabelledObject(name, merged(parts, picture.stated), len(parts))
+                       for (name, _), parts in groups.items()]
     return picture
 
 

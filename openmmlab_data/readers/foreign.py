@@ -8,6 +8,10 @@ HEAD = 4096  # bytes
 FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
     ('.xml', rb'<annotations[\s\S]*<track\b', 'CVAT for video',
      'in CVAT choose Export task dataset, CVAT for images 1.1'),
+    ('.json', rb'"visitedState"|"asset"\s*:|"assets"\s*:', 'VoTT',
+     'in VoTT choose Export, Comma Separated Values, which are read'),
+    ('.json', rb'"predicted_iou"|"stability_score"', 'Segment Anything, which names no class',
+     'write its masks into a COCO JSON file with your categories'),
     ('.json', rb'"_via_|"regions"\s*:|"shape_attributes"', 'the VGG Image Annotator',
      'in VIA choose Annotation, Export Annotations (COCO format)'),
     ('.json', rb'"classTitle"|"classId"', 'Supervisely', 'run its app Export to COCO'),
@@ -21,13 +25,12 @@ FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
      'run darwin dataset convert with the format coco'),
     ('.json', rb'"data_row"|"Labeled Data"', 'Labelbox', 'write COCO JSON with its Python package'),
     ('.ndjson', rb'', 'Labelbox, or Ultralytics', 'export as COCO or YOLO'),
-    ('.csv', rb'(?i)^.*filename.*,.*xmin|^.*imageid.*,.*labelname|^[^,\n]+\.(jpe?g|png|bmp|tiff?),\d+,\d+,\d+,\d+,',
-     'boxes in a CSV file', 'export as COCO JSON or Pascal VOC XML'),
     ('.txt', rb'^imagesource:|^(-?\d+(\.\d+)? ){8}\S+ \d\s', 'DOTA',
      'call convert_dota_to_yolo_obb of ultralytics.data.converter'),
     ('.txt', rb'(?m)^[A-Za-z_]+ \d\.?\d* \d -?\d+\.?\d* -?\d+\.?\d* ', 'KITTI', 'run datum convert -if kitti -f coco'),
     ('.txt', rb'^\d+,-?\d+,-?[\d.]+,-?[\d.]+,[\d.]+,[\d.]+,', 'MOT', 'run datum convert -if mot_seq -f coco'),
-    ('.tfrecord', rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco'))
+    *((suffix, rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco')
+      for suffix in ('.tfrecord', '.tfrec', '.record')))
 
 
 def name_foreign(folder: Folder) -> str | None:

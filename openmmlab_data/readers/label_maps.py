@@ -1,5 +1,6 @@
 """Label maps: images whose pixels are numbers of classes, colours, or numbers of objects."""
 import re
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ from .layouts import LABEL_MAPS, Reading
 from .voc import read_lists
 
 SUFFIXES = ('.png', '.tif', '.tiff', '.bmp')
+LOSSY = ('.jpg', '.jpeg', '.gif')  # of masks with two values only
+CITYSCAPES, IDS = re.compile(r'_gt(?:Fine|Coarse)_(\w+)$'), ('labelTrainIds', 'labelIds')
+# The numbers that Cityscapes' labelIds give to its 19 classes for training, in their order.
+CITYSCAPES_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 KINDS = ('classes', 'colours', 'instances')
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
@@ -55,9 +60,16 @@ class Counted(dict[int, int]):
 
 
 def find_label_maps(folder: Folder) -> list[Path]:
-    """Returns images that are label maps by their names, or lie beside a JPEG of the same name."""
+    """Returns images that are label maps by their names, or lie beside a JPEG of the same name; those of JPEG and GIF
+    only if there are no others, and of Cityscapes, those of one kind.
+    """
     photos = {path.with_suffix('') for path in folder.images if path.suffix.lower() not in SUFFIXES}
-    return [path for path in folder.of(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
+    maps = [path for path in folder.of(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
+    kinds = {path: found[1] for path in maps if (found := CITYSCAPES.search(path.stem))}
+    if kinds:
+        best = next((kind for kind in IDS if kind in kinds.values()), '')
+        return [path for path, kind in kinds.items() if kind == best]
+    return maps or [path for path in folder.of(*LOSSY) if folder.is_label(path)]
 
 
 def read_label_maps(reading: Reading) -> LabelledData:
@@ -66,8 +78,8 @@ def read_label_maps(reading: Reading) -> LabelledData:
     data = LabelledData(LABEL_MAPS, folder.root)
     pictures = pictures_of(reading.files, folder, 'label map', data)
     paths = [one.annotation for one in pictures if one.annotation]
-    lists = read_lists(folder, 'Segmentation', [one.path for one in pictures])
-    table = find_table(folder, reading.options.colours)
+    lists = read_lists(data, folder, 'Segmentation', [one.path for one in pictures])
+    table = _of_cityscapes(paths) or find_table(folder, reading.options.colours)
     counts = None if kind == 'colours' else _count(paths, False)
     if counts and (kind == 'instances' or (kind is None and reading.options.semantic is not True
                                            and not (table and table.codes) and _look_like_objects(paths, counts))):
@@ -76,6 +88,7 @@ def read_label_maps(reading: Reading) -> LabelledData:
             labels = open_label_map(path).values
             picture.objects = [LabelledObject(name, mask(labels == value)) for value in np.unique(labels)
                                if value not in (0, NO_CLASS)]
+            data.account.seen['objects'] += len(picture.objects)
         data.notes += [] if kind else [
             'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of '
             f'class {name} (--masks classes says otherwise).']
@@ -85,7 +98,8 @@ def read_label_maps(reading: Reading) -> LabelledData:
         counts = _count(paths, True) or []
         meaning = _of_colours(sorted(set().union(*counts)), table, folder)
     else:
-        meaning = _of_values(sorted(set().union(*counts)), table, palette, folder, kind)
+        meaning = (None if table or kind else _of_two_values(counts, folder)) or _of_values(
+            sorted(set().union(*counts)), table, palette, folder, kind)
     classes = meaning.codes or {index: index for index in range(len(meaning.classes))}
     for picture, path, count in zip(pictures, paths, counts, strict=True):
         pixels = {classes[value]: number for value, number in count.items() if value in classes}
@@ -138,6 +152,35 @@ def _of_colours(found: list[int], table: ClassTable | None, folder: Folder) -> M
         'with a name and three numbers in each line.'])
 
 
+def _of_cityscapes(paths: Sequence[Path]) -> ClassTable | None:
+    found = [match[1] for path in paths if (match := CITYSCAPES.search(path.stem))]
+    if not found:
+        return None
+    from mmseg.utils import get_classes
+    return ClassTable(paths[0], get_classes('cityscapes'), [*CITYSCAPES_IDS] if found[0] == 'labelIds' else [])
+
+
+def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning | None:
+    """Returns the meaning of maps with 0 and 1 beside others with 0 and 255; else None.
+
+    Raises:
+        UserError: If nearly all pixels have the least or the largest value, and the others many between.
+    """
+    own = [frozenset(count) - {0} for count in counts]
+    if {frozenset({1}), frozenset({NO_CLASS})} <= set(own) <= {frozenset(), frozenset({1}), frozenset({NO_CLASS})}:
+        return Meaning(['background', 'foreground'], {0: 0, 1: 1, NO_CLASS: 1}, notes=[
+            f'{own.count(frozenset({1}))} label maps have 0 and 1, and {own.count(frozenset({NO_CLASS}))} have 0 and '
+            '255: both are taken for background and foreground (--masks classes says otherwise).'])
+    total: Counter[int] = sum(map(Counter, counts), Counter())
+    ends = {min(total), max(total)} if total else set()
+    if len(total) > 10 and ends == {value for value, _ in total.most_common(2)} and sum(
+            total[value] for value in ends) >= 0.9 * total.total():
+        raise UserError(f'{folder.root} has label maps with {len(total)} values, but most pixels have {min(ends)} or '
+                        f'{max(ends)}: they look like masks of two values that were resized or saved with loss. Save '
+                        'them with these two only, or say --masks classes.')
+    return None
+
+
 def _of_values(values: list[int], table: ClassTable | None, palette: list[int], folder: Folder, kind: str | None
                ) -> Meaning:
     """Returns the meaning of values: numbers of classes, or a few values that stand for them."""
@@ -159,6 +202,9 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
                        notes=[f'The values {", ".join(map(str, classes))} of the label maps are taken for '
                               f'{len(classes)} classes (--masks classes says otherwise).'])
     if not 2 <= number <= NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
+        if number > 1000:
+            raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
+                            'class * 1000 + number of the object: write the classes alone (value // 1000).')
         raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
                         '255, but classes are 0 to 254, at least two, and 255 means no class: correct the label maps, '
                         'or say with --masks instances that they are numbers of objects.')

@@ -1,66 +1,95 @@
 """Label Studio's JSON: one file with all tasks, in its full and its short form (JSON-MIN)."""
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.account import Account
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
 from openmmlab_data.form.objects import box, ellipse, number_of, points_of, polygons, size_of, turned
 from openmmlab_data.form.splits import complete
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import shown, told
+from openmmlab_runs.files import IMAGE_SUFFIXES
+from openmmlab_runs.texts import shown
 
 from .layouts import LABEL_STUDIO, Reading, there
 
-IMAGE_KEYS = ('image', 'img', 'photo', 'picture', 'ocr')
+SHAPES = ('rectangle', 'ellipse', 'polygon')
+# Fields that are read, or that say nothing about objects.
+OF_RESULT = frozenset((
+    'id', 'type', 'value', 'from_name', 'to_name', 'original_width', 'original_height', 'image_rotation', 'origin',
+    'score', 'readonly', 'hidden', 'x', 'y', 'width', 'height', 'rotation', 'radiusX', 'radiusY', 'points', 'closed',
+    'labels', *(f'{shape}labels' for shape in SHAPES)))
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
 def read_label_studio(reading: Reading) -> LabelledData:
     """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format."""
     data = LabelledData(LABEL_STUDIO, reading.folder.root)
-    pictures: dict[Path, Picture] = {}
+    pictures: list[Picture] = []
     for path in reading.files:
-        left_out, missing, unlabelled = Counter[str](), [], 0
         tasks = read_json(path)
-        for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
-            where = f'{path}, task {index},'
+        tasks = tasks if isinstance(tasks, list) else []
+        texts = []
+        for index, task in enumerate(tasks):
             if not isinstance(task, dict):
-                raise UserError(f'{where} is {shown(task)}, but a task has data and annotations: export it again.')
-            content = task['data'] if isinstance(task.get('data'), dict) else task
-            text = str(next((content[key] for key in IMAGE_KEYS if content.get(key)), task.get('file_upload') or ''))
-            place = next((found for name in _names(text) if (found := reading.folder.locate(name, path.parent))), None)
-            results = list(_results(task))
-            if place is None or not place.is_file():
-                missing.append(text)
+                raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export '
+                                'it again.')
+            texts.append(next((text for text in _texts(task) if reading.folder.match([text], path, path.parent)), ''))
+        places = reading.folder.match(filter(None, texts), path, path.parent)
+        data.account.seen['images'] += len(tasks)
+        for index, (task, text) in enumerate(zip(tasks, texts, strict=True)):
+            results, name = [*_results(task)], f'task {task.get("id", index)}'
+            data.account.seen['objects'] += len(results)
+            if text not in places:
+                data.account.leave('images', f'images of {path.name} are not there', next(_texts(task), name))
+                data.account.leave('objects', 'objects are of images that are not there', '', len(results))
             elif not results and not task.get('annotations') and 'label' not in task:
-                unlabelled += 1
+                data.account.leave('images', 'tasks have no annotation yet', name)
             else:
-                pictures[place] = _read_results(results, Picture(place, path), where, left_out)
-        data.notes += [f'{count} results of type {kind} are left out'
-                       f'{": export them as Brush labels to PNG" if kind == "brushlabels" else ""}.'
-                       for kind, count in left_out.items()]
-        data.notes += [f'{unlabelled} tasks have no annotation yet and are left out.'] if unlabelled else []
-        data.notes += told(missing, f'images of {path.name} are not there and are left out')
+                pictures.append(_read_results(results, Picture(places[text], path), f'{path}, {name},', data.account))
+    pictures = one_of_each(pictures, data.account)
     return complete(data, data.measured(there(pictures, reading)), reading.folder, {})
 
 
-def _read_results(results: list[dict[str, Any]], picture: Picture, where: str, left_out: Counter[str]) -> Picture:
-    for result in results:
+def _read_results(results: list[dict[str, Any]], picture: Picture, where: str, account: Account) -> Picture:
+    """Reads the regions of a task; results of one id are about one region, such as its shape and its label."""
+    regions: dict[object, list[dict[str, Any]]] = {}
+    for index, result in enumerate(results):
+        account.read(result, OF_RESULT)
+        regions.setdefault(result.get('id', index), []).append(result)
+    for parts in regions.values():
         # The short form does not nest the shape of a result.
-        value = result['value'] if isinstance(result.get('value'), dict) else result
-        kind = str(result.get('type') or next((key for key in value if key.endswith('labels')), 'unknown'))
-        if kind not in ('rectanglelabels', 'ellipselabels', 'polygonlabels'):
-            left_out[kind] += 1
-            continue
-        labels, both = value.get(kind) or value.get('labels'), {**value, **result}
-        picture.stated = size = size_of(both.get('original_width'), both.get('original_height'), where)
+        values: dict[str, Any] = {}
+        for part in parts:
+            values |= part | (part['value'] if isinstance(part.get('value'), dict) else {})
+        kinds = [str(part.get('type') or '') for part in parts]
+        kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
+        labels = values.get(f'{kind}labels') or values.get('labels')
         name = str(labels[0]).strip() if isinstance(labels, list) and labels else ''
-        picture.objects.append(LabelledObject(name, _shape(kind, value, size, where)))
+        if not kind:
+            what = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
+            remedy = ' (export them as Brush labels to PNG)' if what == 'brushlabels' else ''
+            account.leave('objects', f'objects are of type {what}{remedy}', where, len(parts))
+        elif not name:
+            account.leave('objects', 'objects are regions without a label', where, len(parts))
+        else:
+            picture.stated = size = size_of(values.get('original_width'), values.get('original_height'), where)
+            if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
+                account.fields['image_rotation'] += 1
+            picture.objects.append(LabelledObject(name, _shape(kind, values, size, where), len(parts)))
     return picture
+
+
+def _texts(task: dict[str, Any]) -> Iterator[str]:
+    """Yields what may be the image of a task: values of its data that end as images do, and the name of its upload."""
+    content = task['data'] if isinstance(task.get('data'), dict) else task
+    for text in (*content.values(), task.get('file_upload')):
+        for name in _names(text) if isinstance(text, str) else ():
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield name
 
 
 def _names(text: str) -> Iterator[str]:
@@ -84,13 +113,13 @@ def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
-    if kind == 'polygonlabels':
+    if kind == 'polygon':
         return polygons([points_of(value.get('points'), where) * size / 100], size)
     angle = number_of(value.get('rotation') or 0, where, 'rotation')
-    keys = ('x', 'y', 'radiusX', 'radiusY') if kind == 'ellipselabels' else ('x', 'y', 'width', 'height')
+    keys = ('x', 'y', 'radiusX', 'radiusY') if kind == 'ellipse' else ('x', 'y', 'width', 'height')
     x, y, width, height = (number_of(value.get(key), where, key) * side / 100
                            for key, side in zip(keys, size * 2, strict=True))
-    if kind == 'ellipselabels':
+    if kind == 'ellipse':
         return polygons([ellipse(x, y, width, height, angle)], size)
     if angle % 360:
         return polygons([turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)], size)

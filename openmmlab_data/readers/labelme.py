@@ -1,15 +1,15 @@
 """LabelMe: a JSON file for each image, with shapes; also of AnyLabeling and X-AnyLabeling."""
 import base64
 import io
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
-from openmmlab_data.form.objects import box, ellipse, mask, points_of, polygons, size_of
+from openmmlab_data.form.objects import box, ellipse, mask, merged, points_of, polygons, size_of
 from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.data.findings import NO_IMAGE
@@ -19,48 +19,64 @@ from openmmlab_runs.texts import shown
 from .layouts import LABELME, Reading
 from .voc import read_lists
 
+NO_AREA = 'objects are of type {}, which has no area'
+IGNORED = '__ignore__'  # LabelMe's own converters leave it out, too
+# Fields that are read, or that say nothing about objects.
+OF_IMAGE = frozenset(('version', 'flags', 'shapes', 'imagePath', 'imageData', 'imageWidth', 'imageHeight', 'lineColor',
+                      'fillColor', 'text', 'description'))
+OF_SHAPE = frozenset(('label', 'points', 'shape_type', 'group_id', 'mask', 'flags', 'description', 'text', 'score',
+                      'line_color', 'fill_color', 'attributes', 'kie_linking', 'direction'))
 SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points
 
 
 def read_labelme(reading: Reading) -> LabelledData:
-    """Reads polygons (one object by `group_id`), rectangles, circles and masks; a UserError for another format."""
+    """Reads polygons, rectangles, circles and masks, one object by `group_id`; a UserError for another format."""
     data, folder = LabelledData(LABELME, reading.folder.root), reading.folder
-    pictures, left_out = pictures_of(reading.files, folder, 'JSON file', data), Counter[str]()
+    pictures = pictures_of(reading.files, folder, 'JSON file', data, _image_of)
     for picture in pictures:
         file = str(picture.annotation)
         content = read_json(Path(file))
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
             raise UserError(f'{file} has {shown(shapes)} for shapes, but these are a list: correct it.')
+        data.account.read(content, OF_IMAGE)
+        data.account.seen['objects'] += len(shapes)
         picture.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), file)
-        _read_shapes(shapes, picture, left_out)
-    data.notes += no_area(left_out)
-    return complete(data, pictures, folder, read_lists(folder, 'Main', [one.path for one in pictures]))
+        _read_shapes(shapes, picture, data.account)
+    return complete(data, pictures, folder, read_lists(data, folder, 'Main', [one.path for one in pictures]))
 
 
-def _read_shapes(shapes: list[Any], picture: Picture, left_out: Counter[str]) -> None:
-    groups: dict[tuple[str, Any], list[np.ndarray]] = {}
+def _image_of(path: Path) -> str:
+    content = read_json(path)
+    return str(content.get('imagePath') or '') if isinstance(content, dict) else ''
+
+
+def _read_shapes(shapes: list[Any], picture: Picture, account: Account) -> None:
+    groups: dict[tuple[str, Any], list[dict[str, Any]]] = {}
     for index, shape in enumerate(shapes):
         where = f'{picture.annotation}, shapes[{index}],'
         if not isinstance(shape, dict) or not isinstance(shape.get('label'), str | int):
             raise UserError(f'{where} is {shown(shape)}, but a shape has a label and points: correct it.')
-        kind = shape.get('shape_type') or 'polygon'
+        account.read(shape, OF_SHAPE, 'shapes.')
+        kind, name = shape.get('shape_type') or 'polygon', str(shape['label']).strip()
         if kind not in ('polygon', 'rectangle', 'rotation', 'circle', 'mask'):
-            left_out[str(kind)] += 1
-            continue
-        name, points = str(shape['label']).strip(), points_of(shape.get('points'), where)
-        if (kind, len(points)) in SIMPLE:
-            picture.objects.append(LabelledObject(name, _simple(kind, points, shape, picture.size, where)))
-        elif len(points) < 3:
-            raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
+            account.leave('objects', NO_AREA.format(kind), picture.annotation)
+        elif name == IGNORED:
+            account.leave('objects', f'objects are called {IGNORED}', picture.annotation)
         else:
             group = shape.get('group_id')
-            groups.setdefault((name, index if group is None else str(group)), []).append(points)
-    picture.objects += [LabelledObject(name, polygons(parts, picture.size)) for (name, _), parts in groups.items()]
+            groups.setdefault((name, index if group is None else str(group)), []).append(
+                _shape(kind, points_of(shape.get('points'), where), shape, picture.size, where))
+    picture.objects += [LabelledObject(name, merged(parts, picture.size), len(parts))
+                        for (name, _), parts in groups.items()]
 
 
-def no_area(kinds: Counter[str]) -> list[str]:
-    return [f'{count} shapes of type {kind} are left out, since they have no area.' for kind, count in kinds.items()]
+def _shape(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
+    if (kind, len(points)) in SIMPLE:
+        return _simple(kind, points, shape, size, where)
+    if len(points) < 3:
+        raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
+    return polygons([points], size)
 
 
 def _simple(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:

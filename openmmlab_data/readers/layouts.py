@@ -9,7 +9,7 @@ from openmmlab_data.form.folder import Folder
 from openmmlab_runs.errors import UserError
 
 COCO, VOC, YOLO, LABELME = 'COCO annotations', 'Pascal VOC', 'YOLO', 'LabelMe JSON'
-CVAT, LABEL_STUDIO, LABEL_MAPS = 'CVAT XML', 'Label Studio JSON', 'label maps'
+CVAT, LABEL_STUDIO, LABEL_MAPS, CSV = 'CVAT XML', 'Label Studio JSON', 'label maps', 'boxes in CSV files'
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Reading(NamedTuple):
     named: Path | None  # the file that the user named, if any
 
 
-def there(pictures: dict[Path, Picture], reading: Reading) -> list[Picture]:
+def there(pictures: list[Picture], reading: Reading) -> list[Picture]:
     """Returns the images that a file for many images names; a UserError if none is there."""
     if not pictures:
         raise UserError(f'none of the images of {reading.files[0]} is there: put them below {reading.folder.root}.')
-    return [*pictures.values()]
+    return pictures

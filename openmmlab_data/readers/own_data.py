@@ -11,19 +11,20 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import some
 
 from .coco_files import read_coco_files
+from .csv_boxes import find_csv, read_csv
 from .cvat import read_cvat
 from .foreign import name_foreign
 from .label_maps import find_label_maps, read_label_maps
 from .label_studio import read_label_studio
 from .labelme import read_labelme
-from .layouts import COCO, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
+from .layouts import COCO, CSV, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
 from .voc import read_voc
 from .yolo import labels_of_yolo, read_yolo
 
 READERS: dict[str, Callable[[Reading], LabelledData]] = {
     COCO: read_coco_files, VOC: read_voc, YOLO: read_yolo, LABELME: read_labelme, CVAT: read_cvat,
-    LABEL_STUDIO: read_label_studio, LABEL_MAPS: read_label_maps}
-KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAPS}'
+    LABEL_STUDIO: read_label_studio, LABEL_MAPS: read_label_maps, CSV: read_csv}
+KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO}, {CSV} or {LABEL_MAPS}'
 # Formats of JSON and XML files, by both ends of a file: those of one file for all images, and of one for each.
 SINGLE: dict[str, Callable[[bytes], bool]] = {
     LABEL_STUDIO: lambda ends: ends.lstrip().startswith(b'[') and (b'"original_width"' in ends or all(
@@ -109,6 +110,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += folder.left_out
+    data.close()
     return data
 
 
@@ -118,14 +120,14 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
         form = YOLO if path.suffix.lower() not in ('.json', '.xml') else next(
             (form for form, is_it in SINGLE.items() if is_it(peek(path))), COCO)
         return {form: labels_of_yolo(folder) if form == YOLO else [path]}
-    found: dict[str, list[Path]] = {form: [] for form in (COCO, VOC, YOLO, LABELME, CVAT, LABEL_STUDIO, LABEL_MAPS)}
+    found: dict[str, list[Path]] = {form: [] for form in READERS}
     for path in folder.of('.json', '.xml'):
         ends, is_xml = peek(path), path.suffix.lower() == '.xml'
         forms = (form for form, is_it in (*SINGLE.items(), *EACH.items())
                  if is_xml == (form in (VOC, CVAT)) and is_it(ends))
         if form := next(forms, ''):
             found[form].append(path)
-    found[YOLO] = labels_of_yolo(folder)
+    found[YOLO], found[CSV] = labels_of_yolo(folder), find_csv(folder)
     maps = set(find_label_maps(folder))
     panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
     found[LABEL_MAPS] = [path for path in sorted(maps) if panoptic.isdisjoint(path.parts)
@@ -135,8 +137,8 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
 
 def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:
     """Returns the task: the given one, or that of the model, or the most that the annotations allow."""
-    has_masks = all(keys.get('segmentation') for pictures in data.splits.values() for one in pictures
-                    for _, keys in one.objects)
+    has_masks = all(other.keys.get('segmentation') for pictures in data.splits.values() for one in pictures
+                    for other in one.objects)
     possible = ['semantic'] if data.is_semantic else ['instances', 'boxes'] if has_masks else ['boxes']
     task = task or of_model or possible[0]
     if task not in possible:

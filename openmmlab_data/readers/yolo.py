@@ -1,12 +1,12 @@
 """YOLO: a txt file for each image."""
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
 from openmmlab_data.form.folder import IMAGE_WORDS, Folder, read_text, words_of
 from openmmlab_data.form.objects import LARGEST, box, polygons
@@ -16,23 +16,32 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
 from .layouts import YOLO, Reading
-from .yolo_description import MOST_CLASSES, Description, describe_yolo
+from .yolo_description import MOST_CLASSES, NAME_FILES, Description, describe_yolo
+
+UNNAMED = 'class_'  # before the number of a class without a name
+MARGIN = 0.1  # of an image: how far outside an object may lie, as oriented boxes and polygons at a border do
+MOST_SHARE = 1 + MARGIN
 
 
 def labels_of_yolo(folder: Folder) -> list[Path]:
-    """Returns the txt files that belong to an image and begin with a number, or are empty."""
+    """Returns txt files that begin with a number or are empty, and belong to an image or lie beside those that do; and
+    other txt files of images beside them. None if no file of an image begins with a number.
+    """
     def is_label(path: Path) -> bool:
         with path.open('rb') as file:
             return bool(re.match(rb'([-+.\d]|$)', file.read(256).removeprefix(b'\xef\xbb\xbf').strip()))
 
-    return [path for path in folder.of('.txt') if folder.image_of(path) and is_label(path)]
+    files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
+    numbers, of_images = set(filter(is_label, files)), {path for path in files if folder.image_of(path)}
+    places = {path.parent for path in numbers & of_images}
+    return [path for path in files if path.parent in places and path in numbers | of_images]
 
 
 def read_yolo(reading: Reading) -> LabelledData:
     """Reads txt files; a UserError for another format, or unnamed classes. Images without one have no objects.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
-    oriented box, in shares of the image. A score at the end, and keypoints, are left out.
+    oriented box, in shares of the image. The score of a box, and keypoints, are left out.
     """
     folder, files = reading.folder, reading.files
     data, about = LabelledData(YOLO, folder.root), describe_yolo(folder, reading.named)
@@ -46,23 +55,24 @@ def read_yolo(reading: Reading) -> LabelledData:
     images = sorted({image for paths in splits.values() for image in paths}) if about.places is not None else [
         path for path in folder.images if path.parent in near]
     left = sorted({*map(folder.name, folder.images)}.difference(map(folder.name, images)))
+    account = data.account
+    account.seen['images'] += len(images) + len(alone)
+    account.leave_all('images', 'txt files have no image of their own', alone)
     if about.places is not None:
-        data.notes += told(left, f'images are in no split that {about.source or "the lists"} names and are left out')
-    data.notes += [*about.notes, *told(alone, 'txt files have no image of their own and are left out'),
-                   *told([folder.name(path) for path in images if path not in of_image],
-                         'images have no txt file, so they have no objects')]
+        account.seen['images'] += len(left)
+        account.leave_all('images', f'images are in no split that {about.source or "the lists"} names', left)
+    data.notes += [*about.notes, *told([folder.name(path) for path in images if path not in of_image],
+                                       'images have no txt file, so they have no objects')]
     pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
-    highest, left_out = -1, Counter[str]()
     for picture in pictures:
-        for label, keys in _lines(picture, about, left_out):
-            highest = max(highest, label)
-            picture.objects.append(LabelledObject(about.names.get(label, f'class_{label}'), keys))
-    data.notes += [f'{count} objects have {what}, which is left out.' for what, count in left_out.items()]
+        _read_lines(picture, about, account)
     if not about.names:
         data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
                           'in each line.')
+    highest = max((int(one.name.removeprefix(UNNAMED)) for picture in pictures for one in picture.objects
+                   if not about.names), default=-1)
     return complete(data, pictures, folder, splits,
-                    [*about.names.values()] or [f'class_{index}' for index in range(highest + 1)])
+                    [*about.names.values()] or [f'{UNNAMED}{index}' for index in range(highest + 1)])
 
 
 def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
@@ -85,37 +95,58 @@ def _above(place: Path) -> Path:
     return Path(*parts[:depth])
 
 
-def _lines(picture: Picture, about: Description, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the label and the keys of each object."""
+def _read_lines(picture: Picture, about: Description, account: Account) -> None:
     lines = read_text(picture.annotation).splitlines() if picture.annotation else ()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        account.seen['objects'] += 1
         where = f'{picture.annotation} has {shown(line)} in line {number}'
         try:
             label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
-            if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
-                raise ValueError
-            keys = _object(numbers, picture.size, about.keypoints, left_out)
         except ValueError as error:
-            raise UserError(f'{where}, but a line is a class, and a box or a polygon: correct it.') from error
+            raise UserError(f'{where}, but a line is numbers: correct it.') from error
+        if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
+            raise UserError(f'{where}, but a line is the number of a class, and finite numbers: correct it.')
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
             raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
-        yield int(label), keys
+        keys = _object(numbers, picture.size, about.keypoints, where, account)
+        picture.objects.append(LabelledObject(about.names.get(int(label), f'{UNNAMED}{int(label)}'), keys))
 
 
-def _object(numbers: list[float], size: tuple[int, int], keypoints: int, left_out: Counter[str]) -> dict[str, Any]:
-    rest = len(numbers) - 4
-    if keypoints and rest in (keypoints, keypoints + 1):
-        left_out['keypoints'] += 1
+def _object(numbers: list[float], size: tuple[int, int], keypoints: int, where: str, account: Account
+            ) -> dict[str, Any]:
+    """Returns the keys of an object for the numbers of a line; a UserError if they cannot be shares of an image."""
+    if keypoints and len(numbers) - 4 in (keypoints, keypoints + 1):
+        account.fields['keypoints'] += 1
         numbers = numbers[:4]
-    elif len(numbers) >= 5 and len(numbers) % 2:  # of predictions that were saved
-        left_out['a score'] += 1
-        numbers = numbers[:-1]
+    elif _is_pose(numbers):
+        raise UserError(f'{where}, which looks like a box with {len(numbers) // 3 - 1} keypoints of three numbers: '
+                        f'write kpt_shape: [{len(numbers) // 3 - 1}, 3] into data.yaml, and only boxes are read.')
+    elif len(numbers) == 5 and 0 <= numbers[4] <= 1:  # of predictions that were saved
+        account.fields['score'] += 1
+        numbers = numbers[:4]
+    if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
+        raise UserError(f'{where}, but behind the class are four numbers for a box, or pairs of them for three or more '
+                        'points of a polygon, without a score: correct it.')
+    if most := max((one for one in map(abs, numbers) if one > MOST_SHARE), default=0.):
+        what = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
+        raise UserError(f'{where}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {what}.')
     if len(numbers) == 4:
         x, y, w, h = np.multiply(numbers, (size[0], size[1], size[0], size[1])).tolist()
+        if min(w, h) < 0:
+            raise UserError(f'{where}, but a width or height is not below 0: correct it.')
         return box(x - w / 2, y - h / 2, x + w / 2, y + h / 2, size)
-    if len(numbers) < 6:
-        raise ValueError
     return polygons([np.reshape(numbers, (-1, 2)) * size], size)
+
+
+def _is_pose(numbers: Sequence[float]) -> bool:
+    """Returns whether numbers are a box, and points in it with a visibility of 0, 1 or 2, as those of poses are."""
+    points = np.array(numbers[4:])
+    if len(points) < 3 or len(points) % 3:
+        return False
+    points, (x, y, width, height) = points.reshape(-1, 3), numbers[:4]
+    seen = points[points[:, 2] > 0]
+    return bool(np.isin(points[:, 2], (0, 1, 2)).all() and (
+        np.abs(seen[:, :2] - (x, y)) <= np.array((width, height)) / 2 + MARGIN).all())

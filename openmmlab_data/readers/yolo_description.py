@@ -10,7 +10,7 @@ import yaml
 
 from openmmlab_data.form.folder import Folder, read_lines, read_text
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.texts import shown
+from openmmlab_runs.texts import shown, told
 
 KEYS = dict(train='train', val='val', valid='val', test='test')
 NAME_FILES = ('obj.names', 'classes.txt', 'labels.txt', '_darknet.labels', 'class_names.txt', 'predefined_classes.txt')
@@ -39,10 +39,14 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
     # A list beside the labels is nearer to them than one of another tool.
     path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
     parent = path.parent if path else folder.root
-    beside = {split: _listed(parent / f'{name}.txt', folder) for name, split in KEYS.items()
+    found = Description(dict(enumerate(read_lines(path))) if path else {}, path)
+    beside = {split: _listed(parent / f'{name}.txt', folder, found.notes) for name, split in KEYS.items()
               if (parent / f'{name}.txt').is_file()}
-    places = {split: paths for split, paths in beside.items() if paths} if beside.get('train') else None
-    return Description(dict(enumerate(read_lines(path))) if path else {}, path, places)
+    if beside.get('train'):
+        found.places = {split: paths for split, paths in beside.items() if paths}
+    else:
+        found.notes.clear()  # these are no lists
+    return found
 
 
 def _of_yaml(path: Path, folder: Folder) -> Description | None:
@@ -119,12 +123,14 @@ def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: 
                                 f'key {split}.')
             for place in places:
                 found.setdefault(split, []).extend(
-                    _listed(place, folder) if place.is_file() and place.suffix == '.txt' else [place])
+                    _listed(place, folder, notes) if place.is_file() and place.suffix == '.txt' else [place])
     return found if given else None
 
 
-def _listed(path: Path, folder: Folder) -> list[Path]:
+def _listed(path: Path, folder: Folder, notes: list[str]) -> list[Path]:
     """Returns the images that a list names; paths may be relative to the list, to the folder, or of another machine."""
-    images = set(folder.images)
-    return [place for line in read_lines(path) if (place := folder.locate(line, path.parent)) and (
-        place in images or (place.is_file() and not place.is_relative_to(folder.root)))]
+    images, lines = set(folder.images), read_lines(path)
+    places = folder.match(lines, path, path.parent)
+    found = {line: place for line, place in places.items() if place in images or not place.is_relative_to(folder.root)}
+    notes += told([line for line in lines if line not in found], f'lines of {path.name} name no image that is there')
+    return [*found.values()]

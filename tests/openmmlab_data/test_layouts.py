@@ -139,7 +139,6 @@ def foreign(root: Path, name: str, content: str) -> None:
         ('a.jpg.json', '{"objects": [{"classTitle": "cat"}]}', 'Supervisely'),
         ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'Datumaro'),
         ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes polygons'),
-        ('_annotations.csv', 'filename,width,height,class,xmin,ymin,xmax,ymax\n', 'boxes in a CSV file'),
         ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
         ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI')))])
 def test_what_is_not_read_is_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
