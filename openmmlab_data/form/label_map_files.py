@@ -1,4 +1,6 @@
-"""Reads files of label maps: their values, their colours, or the classes that these stand for."""
+"""Reads label maps (their values, their colours, or the classes that these stand for), and tables of classes."""
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +12,12 @@ from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.pictures.images import check_alone, pages
 
 from .dataset import LabelMap
+from .folder import read_lines
 
 NO_CLASS = 255
+RGB = re.compile(r'(?<!\d)(\d{1,3})\s*[,;:\s]\s*(\d{1,3})\s*[,;:\s]\s*(\d{1,3})(?!\d)')
+VALUE_FIRST = re.compile(r'(?P<value>\d{1,5})\s*[,;:\t]\s*(?P<name>.+)')
+VALUE_LAST = re.compile(r'(?P<name>.+?)\s*[,;:\t]\s*(?P<value>\d{1,5})')
 
 
 class HasColours(UserError):
@@ -63,3 +69,38 @@ def to_classes(label_map: LabelMap) -> np.ndarray:
     classes = np.array([label_map.codes[code] for code in known.tolist()], np.uint8)
     index = np.searchsorted(known, labels).clip(max=len(known) - 1)
     return np.where(known[index] == labels, classes[index], np.uint8(NO_CLASS))
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Classes in a file: names, perhaps with colours (r * 65536 + g * 256 + b) or values as codes."""
+    path: Path
+    names: list[str]
+    codes: list[int] = field(default_factory=list)
+    are_colours: bool = False
+
+
+def read_table(path: Path) -> ClassTable:
+    """Reads classes: in each line a name, perhaps with a colour as three numbers, or with the value of its pixels.
+    Lines that begin with `#`, and headings of CSV files, are left out. A UserError if the file is no text.
+    """
+    if not path.is_file():
+        raise UserError(f'{path} is no file: name a table of classes and colours.')
+    lines = [line for line in read_lines(path) if not line.startswith('#')]
+    if len(lines) > 1 and not re.search(r'\d', lines[0]) and all(re.search(r'\d', line) for line in lines[1:]):
+        lines = lines[1:]  # the heading of a CSV file
+    rgb = [match for line in lines if (match := RGB.search(line))]
+    valued = [match for line in lines if (match := VALUE_FIRST.fullmatch(line) or VALUE_LAST.fullmatch(line))]
+    if not lines or len(lines) not in (len(rgb), len(valued)):
+        return ClassTable(path, lines)
+    are_colours = len(rgb) == len(lines)
+    if are_colours:
+        codes = [int(match[1]) << 16 | int(match[2]) << 8 | int(match[3]) for match in rgb]
+        # The name is before or after the colour; there may be separators and further columns.
+        parts = [re.split(r'[,;:\t]', f'{match.string[:match.start()]}\t{match.string[match.end():]}') for match in rgb]
+        names = [next((part.strip() for part in one if part.strip()), 'unnamed') for one in parts]
+    else:
+        codes, names = [int(match['value']) for match in valued], [match['name'].strip() for match in valued]
+    if len(set(codes)) < len(codes):
+        raise UserError(f'{path} has two classes of one colour or value: correct it.')
+    return ClassTable(path, names, codes, are_colours)
