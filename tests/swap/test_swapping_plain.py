@@ -45,14 +45,10 @@ def segmentor(backbone: dict, neck: dict | None, decode_head: dict, auxiliary_he
 
 UPER, FCN = dict(type='UPerHead', in_index=ALL, **SMALL), dict(type='FCNHead', **SMALL)
 SEGMENTORS = {
-    'vit': (VIT, dict(type='MultiLevelNeck', in_channels=[12] * 4, out_channels=16, scales=[4, 2, 1, 0.5]),
-            dict(UPER, in_channels=[16] * 4), dict(FCN, in_channels=16, in_index=3)),
-    'vit without neck': (VIT, None, dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=3)),
+    'vit': (VIT, None, dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=3)),
     'setr mla': (VIT, dict(type='MLANeck', in_channels=[12] * 4, out_channels=16),
                  dict(type='SETRMLAHead', in_channels=(16,) * 4, in_index=ALL, mla_channels=2, **SMALL),
                  [dict(FCN, in_channels=16, in_index=i, num_convs=0, concat_input=False, channels=16) for i in ALL]),
-    'setr pup': (VIT, None, dict(type='SETRUPHead', in_channels=12, in_index=3, **SMALL),
-                 [dict(type='SETRUPHead', in_channels=12, in_index=i, **SMALL) for i in (0, 1, 2)]),
     'beit': (dict(VIT, type='BEiT', qv_bias=True), dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
              dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=2))}
 
@@ -77,11 +73,9 @@ def shaped(name: str) -> Config:
 
 
 SHAPES = {
-    'vit': {'neck.in_channels': [24] * 4, 'neck.out_channels': 16, 'decode_head.in_channels': [16] * 4},
-    'vit without neck': {'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    'vit': {'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
     'setr mla': {'neck.in_channels': [24] * 4, 'decode_head.in_channels': (16,) * 4,
                  'auxiliary_head.0.in_channels': 16},
-    'setr pup': {'decode_head.in_channels': 24, 'auxiliary_head.2.in_channels': 24},
     'beit': {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
     'vitdet': {'neck': dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=16, num_outs=5),
              'bbox_head.in_channels': 16}}
@@ -113,14 +107,14 @@ def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shap
 def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
     for shape in ('vit', 'vitdet'):
         assert 'take CPVT instead of PyramidCPVT' in refusal(swap_backbone, shaped(shape), error=CannotSwap)
-    cfg = shaped('vit without neck')
+    cfg = shaped('vit')
     cfg.model.backbone = dict(type='mmdet.ResNet', depth=18)
     assert 'take PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
 
 
 @pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus', 'tipsv2-base'])
 def test_a_name_of_released_weights_brings_their_arguments_weights_and_normalization(name: str) -> None:
-    old = shaped('setr pup')
+    old = shaped('vit')
     cfg = swap_backbone(old, backbone=name)
     with DefaultScope.overwrite_default_scope('mmseg'), torch.device('meta'):
         held = build_model(cfg).backbone
