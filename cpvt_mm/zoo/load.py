@@ -35,8 +35,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or address (see `checkpoints.fetching.fetched`) of a file of a backbone, or of a model with it,
-            in any of `zoo.families.FORMATS`.
+        checkpoint: Path or address (see `fetching.fetched`) of a backbone or its model, in one of `families.FORMATS`.
         prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
         map_location: The device to load to. Defaults to 'cpu'.
         allow_missing: One or more regular expressions (`re.search`). Tensors whose names match may be missing in the
@@ -47,7 +46,6 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
         UserError: If the backbone is on the meta device; or, with the backbone unchanged, the file cannot be read, has
             no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
     """
-    patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     wanted = backbone.state_dict()
     found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
@@ -55,11 +53,9 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     if arch and own and arch != own:
         what += f', of arch {arch!r} for a backbone of {own!r},'
     fitted, adapted = _adapt(backbone, renamed, wanted)
-    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
-    # What would change what the layers compute: registers, and more parameters in the same block.
-    held = {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
-            or ((match := BLOCK.match(name)) and match[0] in blocks)}
+    held = _held(fitted, wanted)
     missing = [name for name in wanted if name not in fitted]
+    patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
     lacking = [name for name in missing if not any(re.search(part, name) for part in patterns)]
     refuse({**compare(held, wanted), 'missing': lacking}, what,
            f'the {type(backbone).__name__}, with {len(wanted)} tensors', MISFIT)
@@ -67,13 +63,21 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
     left = [name for name in weights if not name.startswith(found.prefix)
             or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
-    notes = [*([f'weights of {key}, not of {ema_key}'] if ema_key else []), *adapted,
-             f'left over: {", ".join(left) or "nothing"}']
-    _log(checkpoint, backbone, held, found, notes)
+    of = [f'weights of {key}, not of {ema_key}'] if ema_key else []
+    _log(checkpoint, backbone, held, found, [*of, *adapted, f'left over: {", ".join(left) or "nothing"}'])
     doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}'] if missing else []
-    doubts += _doubts(backbone, checkpoint, what, found.format, [name for name in fitted if name not in wanted])
-    for text in doubts:
+    others = [name for name in fitted if name not in wanted]
+    for text in (*doubts, *_doubts(backbone, checkpoint, what, found.format, others)):
         print_log(text, 'current', logging.WARNING)
+
+
+def _held(fitted: Weights, wanted: Weights) -> Weights:
+    """Returns what the backbone has, and what would change what its layers compute: registers, and more parameters in
+    the same block.
+    """
+    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
+    return {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
+            or ((match := BLOCK.match(name)) and match[0] in blocks)}
 
 
 def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, wanted: Weights

@@ -244,6 +244,10 @@ def shape(kind: str, points: list[Any], **more: Any) -> Callable[[str], list[dic
                          dict(label=name, points=[[1, 1]], shape_type='point', group_id=None)]
 
 
+MASK = shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=base64.b64encode(
+    cv2.imencode('.png', label_map(255)[TOP:BOTTOM, LEFT:RIGHT])[1]).decode())
+
+
 def cvat(element: str) -> Write:
     def write(root: Path) -> None:
         images = ''.join(
@@ -302,9 +306,7 @@ MASKS: dict[str, list[Write]] = {
     'COCO, panoptic': [coco_panoptic],
     'Pascal VOC': [voc_polygons],
     'YOLO, polygons and oriented boxes': [yolo_polygons],
-    'LabelMe': [labelme(shape('polygon', POLYGON)),
-                labelme(shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=base64.b64encode(
-                    cv2.imencode('.png', label_map(255)[TOP:BOTTOM, LEFT:RIGHT])[1]).decode()))],
+    'LabelMe': [labelme(shape('polygon', POLYGON)), labelme(MASK)],
     'CVAT': [cvat('<polygon label="{}" points="' + ';'.join(f'{x},{y}' for x, y in POLYGON) + '"/>'),
              cvat(f'<mask label="{{}}" rle="0, 600" left="{LEFT}" top="{TOP}" width="{RIGHT - LEFT}" '
                   f'height="{BOTTOM - TOP}"/>'),

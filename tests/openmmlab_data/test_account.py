@@ -170,10 +170,6 @@ def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_pat
 
 # Numbers that cannot be, and conventions of tools
 
-def line_of_yolo(line: str, description: str = 'names: [cat, dog]') -> layouts.Write:
-    return partial(layouts.yolo, line=line, description=description)
-
-
 @pytest.mark.parametrize('line, words', [
     ('{} 0.375 0.5 0.25 0.5 0.3 0.4 2 0.4 0.5 2', 'looks like a box with 2 keypoints of three numbers: write kpt'),
     ('{} 0.375 0.5 0.25 0.5 0.3 0.4 1 0.4 0.5 0 0.4 0.6 1', 'with 3 keypoints'),
@@ -182,7 +178,7 @@ def line_of_yolo(line: str, description: str = 'names: [cat, dog]') -> layouts.W
     ('{} 0.5 0.5 -0.2 0.5', 'a width or height is not below 0'), ('{} 0.5 0.5 0.1', 'four numbers for a box'),
     ('cat{} 0.5 0.5 0.1 0.1', 'no annotations of them in a known format')])
 def test_numbers_of_yolo_that_cannot_be_are_refused(line: str, words: str, tmp_path: Path) -> None:
-    line_of_yolo(line)(tmp_path)
+    layouts.yolo(tmp_path, line=line.replace('{}', '{label}'))
     assert words in refusal(find_data, tmp_path)
 
 
@@ -238,12 +234,10 @@ def test_deleted_and_ignored_objects_are_left_out(tmp_path: Path) -> None:
     assert data.classes == ['cat', 'dog'] and says(data, '4 objects are called __ignore__')
 
 
-MASK = dict(layouts.MASKS['LabelMe'][1].__closure__[0].cell_contents('cat')[0])
-
-
 def test_a_group_is_one_object(tmp_path: Path) -> None:
     """Of masks, polygons and rectangles in LabelMe, and of shapes in CVAT."""
-    parts = [dict(MASK, group_id=1), dict(label='cat', shape_type='rectangle', points=[[40, 20], [50, 50]], group_id=1),
+    parts = [dict(layouts.MASK('cat')[0], group_id=1),
+             dict(label='cat', shape_type='rectangle', points=[[40, 20], [50, 50]], group_id=1),
              dict(label='cat', shape_type='polygon', points=POLYGON, group_id=2),
              dict(label='cat', shape_type='polygon', points=(np.array(POLYGON) + 30).tolist(), group_id=2)]
     layouts.labelme(lambda name: parts)(tmp_path / 'labelme')
@@ -366,7 +360,7 @@ def test_a_tool_is_named(name: str, content: str, words: str, tmp_path: Path) ->
 def test_names_in_files_count_where_their_own_say_nothing_and_gbk_is_read(tmp_path: Path) -> None:
     layouts.voc(tmp_path / 'voc')
     xml = tmp_path / 'voc/Annotations/b.xml'
-    named = layouts.XML.replace('<size>', '<filename>b.jpg</filename><size>').format('狗')
+    named = layouts.XML.replace('<size>', '<filename>b.jpg</filename><size>').format(name='狗')
     (tmp_path / 'voc/Annotations/other.xml').write_bytes(
         f'<?xml version="1.0" encoding="GBK"?>{named}'.encode('gbk'))
     xml.unlink()
