@@ -104,7 +104,8 @@ ENDLESS.append(ENDLESS)
     (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),
     ({0: 'a.png'}, 'an image is a dict, but must be'),
     (99, 'camera99 gives no image'), (-1, 'camera -1 does not exist'),
-    (ENDLESS, 'a list of images has too many levels, or itself')], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+    (ENDLESS, 'a list of images has too many levels, or itself')], ids=lambda value: (
+        value if isinstance(value, str) else type(value).__name__))
 def test_what_is_no_image_is_one_sentence(source: object, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
                                           ) -> None:
     monkeypatch.chdir(folder)
