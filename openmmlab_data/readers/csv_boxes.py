@@ -49,6 +49,8 @@ def read_csv(reading: Reading) -> LabelledData:
     for path in reading.files:
         rows = _rows(read_text(path))
         columns = _columns(rows[:2])
+        if not columns:
+            raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
         rows = rows[1:] if columns == _headings(rows[0]) else rows
         data.account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'x', 'y', 'w', 'h'))
         records = [dict(zip(columns, row, strict=False)) for row in rows]

@@ -8,7 +8,7 @@ from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.folder import LABEL_WORDS, Folder, peek, words_of
 from openmmlab_data.form.splits import take_share
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import some
+from openmmlab_runs.texts import some, told
 
 from .coco_files import read_coco_files
 from .csv_boxes import find_csv, read_csv
@@ -34,7 +34,7 @@ SINGLE: dict[str, Callable[[bytes], bool]] = {
 EACH: dict[str, Callable[[bytes], bool]] = {
     LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
     VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
-NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
+NAMED = ('.json', '.xml', '.csv', '.yaml', '.yml', '.data')  # suffixes of files that can be named
 DEFAULTS = ReadingOptions()
 SHARE = 0.2  # of the images, for validation
 
@@ -90,7 +90,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent
     folder = Folder(root)
-    if not folder.images and not (is_file and suffix not in ('.json', '.xml')):
+    if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
         raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
                         'annotations.')
     # The description of YOLO may name folders elsewhere.
@@ -98,6 +98,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
     # Label maps may hold numbers of objects.
     wanted = wanted or ({} if options.semantic else found)
+    tables = wanted.pop(CSV, None) if len(wanted) > 1 else None  # which many tools write beside their own format
     if not wanted:
         if foreign := name_foreign(folder):
             raise UserError(f'{foreign}.')
@@ -109,7 +110,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
                         'that only one has.')
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
-    data.notes += folder.left_out
+    data.notes += folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
     data.close()
     return data
 
@@ -117,8 +118,8 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
 def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     if source.is_file():
         path = Path(os.path.abspath(source))
-        form = YOLO if path.suffix.lower() not in ('.json', '.xml') else next(
-            (form for form, is_it in SINGLE.items() if is_it(peek(path))), COCO)
+        form = {'.json': COCO, '.xml': COCO, '.csv': CSV}.get(path.suffix.lower(), YOLO)
+        form = form if form != COCO else next((one for one, is_it in SINGLE.items() if is_it(peek(path))), COCO)
         return {form: labels_of_yolo(folder) if form == YOLO else [path]}
     found: dict[str, list[Path]] = {form: [] for form in READERS}
     for path in folder.of('.json', '.xml'):

@@ -296,9 +296,18 @@ def test_boxes_are_read_from_csv_files(name: str, tmp_path: Path) -> None:
     text(tmp_path / 'boxes.csv', head + ''.join(line.format(stem, kind) for _, kind, stem, _ in layouts.samples()))
     data = find_data(tmp_path, val='0.5')
     assert data.classes == ['cat', 'dog'] and data.account.used == dict(images=4, objects=4) and not data.account.fields
+    assert find_data(tmp_path / 'boxes.csv', val='0.5').account.used == data.account.used
     for pictures in data.splits.values():
         for one in pictures:
             np.testing.assert_allclose(one.objects[0].keys['bbox'], [10, 20, 20, 30], atol=0.01)
+
+
+def test_a_csv_beside_another_format_is_left_out(tmp_path: Path) -> None:
+    layouts.coco(tmp_path)
+    text(tmp_path / 'boxes.csv', CSVS['tensorflow'][0] + 'a.jpg,80,60,cat,1,1,9,9\n')
+    assert says(find_data(tmp_path), '1 CSV files are left out, since there are COCO annotations')
+    text(tmp_path / 'odd.csv', 'a,b\n1,2\n')
+    assert 'has no columns of boxes (image, name, left' in refusal(find_data, tmp_path / 'odd.csv')
 
 
 def cityscapes(*kinds: str) -> layouts.Write:
