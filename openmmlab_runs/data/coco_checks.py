@@ -89,9 +89,10 @@ def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has
     if annotation['category_id'] not in known:
         return
     reason = 'with ignore' if annotation.get('ignore') else fault if fault in (TINY, OUTSIDE) else ''
-    ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
+    mask = annotation.get('segmentation')
+    thin = needs_masks and mask and are_polygons(mask, MAX_COORDINATE) and max(map(len, mask)) < 6
+    ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else 'with a mask of two points' * bool(thin))] += 1
     if not reason:
-        mask = annotation.get('segmentation')
         if needs_masks and not mask:  # mmdet's loader fails for every such value
             yield Kind.MASK, f'has no segmentation {where}, but the config reads masks'
         for kind, fault in _faults_of_mask(mask, image):
