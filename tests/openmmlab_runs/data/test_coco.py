@@ -127,11 +127,11 @@ def test_each_fault_is_told_and_no_other(change: Callable[[dict], object], optio
 @pytest.mark.parametrize('change, counts', [
     (dict(iscrowd=1), '4 with iscrowd'), (dict(ignore=1), '4 with ignore'), (dict(area=0), '4 smaller than one pixel'),
     (dict(bbox=[99, 0, 9, 9], category_id=5), '4 wholly outside of the image'),
-    (dict(segmentation=[[1, 2, 9, 9]]), '4 with a mask of two points')])
+    (dict(segmentation=[[1, 2, 9, 9]]), '3 with a mask of two points, 1 with iscrowd')])
 def test_one_box_must_not_be_ignored(change: dict, counts: str) -> None:
-    found = findings(lambda coco: [one.update(change) for one in coco['annotations']])
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations']], needs_masks=True)
     assert (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in found
-    found = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]])
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]], needs_masks=True)
     assert Kind.NOTHING_LEFT not in dict(found)
 
 
