@@ -12,6 +12,7 @@ from openmmlab_runs.texts import some, told
 
 from .account import Account
 
+OTHER_SIZE = 'images have another size than their annotation states', ': their objects may lie elsewhere.'
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 
@@ -63,10 +64,16 @@ class LabelledData:
 
     def measured(self, pictures: list[Picture]) -> list[Picture]:
         """Sets the sizes of images that have none, and counts their types; a UserError if one is no image."""
+        wrong = []
         with ThreadPoolExecutor() as threads:
             for picture, header in zip(pictures, threads.map(read_header, [one.path for one in pictures]), strict=True):
-                picture.size = picture.size if all(picture.size) else (header.width, header.height)
+                actual = header.width, header.height
+                if picture.size != actual and all(picture.size):  # it is written as it is, so that training refuses it
+                    wrong.append(_other_size(picture.path, actual, picture.size))
+                else:
+                    picture.size = actual
                 self.pixels[header.pixels] += 1
+        self.notes += told(wrong, *OTHER_SIZE)
         return pictures
 
     def settle(self, names: Sequence[str], pictures: Sequence[Picture]) -> None:
@@ -89,10 +96,9 @@ class LabelledData:
         by_case = Counter(name.casefold() for name in self.classes)
         if alike := [name for name in self.classes if by_case[name.casefold()] > 1]:
             self.notes.append(f'Classes differ by case only: {", ".join(alike)}. Correct them if they are one.')
-        wrong = [f'{one.path} ({one.size[0]} x {one.size[1]} pixels, not {one.stated[0]} x {one.stated[1]})'
-                 for one in pictures if all(one.stated) and one.stated != one.size]
-        self.notes += told(wrong, 'images have another size than their annotation states',
-                           ': their objects may lie elsewhere.')
+        wrong = [_other_size(one.path, one.size, one.stated) for one in pictures
+                 if all(one.stated) and one.stated != one.size]
+        self.notes += told(wrong, *OTHER_SIZE)
 
     def close(self) -> None:
         """Counts what is used, and begins the notes with the account."""
@@ -115,6 +121,10 @@ class LabelledData:
             yield from told(both, f'images are in train and {name}', ': metrics will be too good.')
 
 
+def _other_size(path: Path, actual: tuple[int, int], stated: tuple[int, int]) -> str:
+    return f'{path} ({actual[0]} x {actual[1]} pixels, not {stated[0]} x {stated[1]})'
+
+
 def has_area(keys: dict[str, Any], size: tuple[int, int]) -> bool:
     """Returns whether an object is at least a pixel wide and high, in its image; mmdet leaves out others."""
     x, y, width, height = keys['bbox']
@@ -134,11 +144,12 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
         first = found.setdefault(one.path, one)
         if first is one:
             continue
-        if all(first.stated) and all(one.stated) and first.stated != one.stated:
-            raise UserError(f'{one.path} has {first.stated} pixels in {first.annotation}, but {one.stated} in '
+        known, other_size = (each.stated if all(each.stated) else each.size for each in (first, one))
+        if all(known) and all(other_size) and known != other_size:
+            raise UserError(f'{one.path} has {known} pixels in {first.annotation}, but {other_size} in '
                             f'{one.annotation}: remove one of the records.')
         first.records += one.records
-        names = {_place(known): known.name for known in first.objects}
+        names = {_place(each): each.name for each in first.objects}
         for other in one.objects:
             name = names.get(_place(other), other.name)
             if name != other.name:

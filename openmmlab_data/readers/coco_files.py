@@ -69,8 +69,8 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
             account.read(entry, known)
     names = {one['id']: one['name'] for one in coco['categories']}
     places = _locate([one['file_name'] for one in coco['images']], file, split, folder)
-    pictures = [Picture(places.get(one['file_name'], NOWHERE), file, stated=(
-        one.get('width') or 0, one.get('height') or 0)) for one in coco['images']]
+    pictures = [Picture(places.get(one['file_name'], NOWHERE), file, (one.get('width') or 0, one.get('height') or 0))
+                for one in coco['images']]
     by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
     for one in coco['annotations']:
         if one['category_id'] not in names or one['image_id'] not in by_id:
