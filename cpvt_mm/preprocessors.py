@@ -4,7 +4,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from cpvt_mm.batch_invariance import make_batch_invariant
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.grid import pad_or_crop
@@ -20,6 +19,7 @@ from mmseg.structures import SegDataSample  # noqa: E402
 
 def _take_several_sizes(model: nn.Module, divisor: Any) -> bool:
     """Makes a model batch-invariant if its batches have multiples of `divisor` pixels; returns whether it can be."""
+    from cpvt_mm.batch_invariance import make_batch_invariant  # after `require`, which says what is missing
     try:
         if divisor % 32 == 0:
             make_batch_invariant(model)
