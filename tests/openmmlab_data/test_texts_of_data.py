@@ -69,7 +69,7 @@ def test_a_class_does_not_run_code(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @slow_to_draw
-@given(st.lists(names.filter(str.strip), min_size=1, max_size=3, unique=True), file_names, file_names)
+@given(st.lists(names.map(str.strip).filter(bool), min_size=1, max_size=3, unique=True), file_names, file_names)
 def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
     with TemporaryDirectory() as temporary:
         root, out = Path(temporary, folder, 'data'), Path(temporary, folder, 'my.py')
@@ -85,7 +85,7 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
         assert {path.name for path in Path(temporary, folder).iterdir()} == {'data', 'my.py', 'my_annotations'}
 
 
-CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;title\x07\r', '_hidden\n| a |')
+CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;\rtitle\x07', '_hidden\n| a |')
 
 
 @pytest.mark.slow
