@@ -1,17 +1,9 @@
-"""DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), ViTs with their parts, and RoPE-ViT (arXiv 2403.13298)."""
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+"""DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), and ViTs of others with their parts."""
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from openmmlab_runs.errors import UserError
-
-from .deit import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
+from .deit import BLOCK, REGISTERS, STEM, TABLE, PlainFormat
 from .family import Family, Member, PlainArch, timm_copy
-from .renaming import Names, below, block
+from .renaming import below, block
 
 ARCHS = {  # beside those of DeiT; with SwiGLU, the first is DINOv2's largest, the others are DINOv3's
     'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
@@ -74,16 +66,6 @@ def _tipsv2(arch: str) -> Member:
                   normalization=((0.,) * 3, (255.,) * 3), images=dict(input_size=(3, 448, 448), crop_pct=1.))
 
 
-def _rope_vit(arch: str, kind: str, top1: float) -> Member:
-    # timm's copy of the authors' weights. Axial models have no name for this in timm.
-    model = f'vit_{arch}_patch16_rope_{kind.replace("-", "_")}_224.naver_in1k'.replace('_axial', '')
-    table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
-    rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
-    return Member('CPVT', arch, dict(position_encoding=[*table, rotary]), dict(layer_scale=1e-5),
-                  {timm_copy(model): f'timm-rope-{kind.removesuffix("-ape")}'}, top1,
-                  'arXiv 2403.13298, README of naver-ai/rope-vit: DeiT-III, 400 epochs, 224 x 224')
-
-
 MEMBERS = {
     **{f'dinov2-{arch}{suffix.replace("_", "-")}': _dinov2(arch, suffix, top1) for arch, *values in (
         ('small', 81.1, 80.9), ('base', 84.5, 84.6), ('large', 86.3, 86.7), ('giant', 86.5, 87.1))
@@ -91,10 +73,6 @@ MEMBERS = {
     **{f'dinov3-{arch}': _dinov3(arch) for arch in ('small', 'small-plus', 'base', 'large', 'huge-plus')},
     **{f'lingbot-{arch}': _lingbot(arch) for arch in ('small', 'base', 'large', 'giant')},
     **{f'tipsv2-{arch}': _tipsv2(arch) for arch in ('base', 'large', 'giant')},
-    **{f'rope-vit-{arch}-{kind}': _rope_vit(arch, kind, top1) for kind, *values in (
-        ('axial', 80.9, 83.6, 84.7), ('mixed', 80.9, 83.8, 84.8),
-        ('axial-ape', 80.7, 83.7, 84.7), ('mixed-ape', 80.9, 83.8, 84.9))  # these have a table of positions as well
-       for arch, top1 in zip(('small', 'base', 'large'), values, strict=True)},
 }
 
 Q_KV_BIAS = (BLOCK + 'attn.q.bias', BLOCK + 'attn.kv.bias')
@@ -156,85 +134,4 @@ TRANSFORMERS_DINOV3 = PlainFormat(
         (f'{layer}mlp.gate_proj.{{p}}', f'{layer}mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}' for layer in LAYERS
     }, norm_eps=1e-5, encoding=ROTARY)
 
-FREQUENCIES = ('rope.freqs', 'freqs')  # of timm, (2, blocks, heads, C / 2); of the authors, (2, blocks, heads * C / 2)
-OUR_FREQUENCIES = re.compile(r'position_encoding\.[01]\.frequencies\.(\d+)')
-HEAD_DIMS = 64  # C, in all sizes
-
-
-@dataclass(frozen=True)
-class RopeVitFormat(PlainFormat):
-    """A ViT with a `RotaryPE` or a `MixedRotaryPE`, and before it a `LearnablePE` in some models.
-
-    There, the two channels of a pair are neighbours, and columns come before rows. The same permutation of the
-    channels of queries and keys does not change their products.
-
-    Attributes:
-        axes: Parts of a head whose pairs have frequencies of their own: 2 for `RotaryPE`, columns and rows; 1 for
-            `MixedRotaryPE`, whose files have frequencies.
-    """
-    axes: int = 2
-    bare_with: str | None = 'blocks.0.ls1.gamma'
-    foreign: str = FOREIGN
-
-    def our_names(self, name: str) -> tuple[str, ...]:
-        if name in FREQUENCIES:
-            return tuple(f'position_encoding.{place}.frequencies.0' for place in (0, 1))
-        return super().our_names(name)
-
-    def knows(self, name: str) -> bool:
-        return super().knows(name) or (self.axes == 1 and bool(OUR_FREQUENCIES.fullmatch(name)))
-
-    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        found = [tensor for name, tensor in weights.items() if name in FREQUENCIES]
-        if found and found[0].dim() == 4 and found[0].shape[-1] != HEAD_DIMS // 2:
-            raise UserError(f"the checkpoint's heads have {2 * found[0].shape[-1]} channels, but must have "
-                            f'{HEAD_DIMS}, as in RoPE-ViT of all sizes.')
-        renamed = super().to_ours({name: tensor for name, tensor in weights.items() if name not in FREQUENCIES})
-        renamed = {name: self._permuted(name, tensor, _from_pairs) for name, tensor in renamed.items()}
-        place = int(TABLE in renamed)
-        for frequencies in found:
-            blocks = frequencies.reshape(2, frequencies.shape[1], -1, HEAD_DIMS // 2).flip(0).unbind(dim=1)
-            renamed |= {f'position_encoding.{place}.frequencies.{i}': block for i, block in enumerate(blocks)}
-        return renamed
-
-    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        blocks = {int(match[1]): tensor for name, tensor in weights.items()
-                  if (match := OUR_FREQUENCIES.fullmatch(name))}
-        theirs = super().renamed({name: self._permuted(name, tensor, _to_pairs) for name, tensor in weights.items()
-                                  if not OUR_FREQUENCIES.fullmatch(name)})
-        if blocks:
-            theirs[FREQUENCIES[0]] = torch.stack([blocks[i] for i in sorted(blocks)], dim=1).flip(0)
-        return theirs
-
-    def _permuted(self, name: str, tensor: Tensor, permute: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Permutes the channels of queries and keys in a tensor of an attention; others stay unchanged."""
-        if '.attn.q.' in name:
-            return permute(tensor, self.axes)
-        if '.attn.kv.' in name:
-            keys, values = tensor.chunk(2)
-            return torch.cat([permute(keys, self.axes), values])
-        return tensor
-
-
-def _from_pairs(tensor: Tensor, axes: int) -> Tensor:
-    """Separates the first channels of pairs from the second, and puts rows before columns."""
-    return tensor.unflatten(0, (-1, axes, HEAD_DIMS // axes // 2, 2)).flip(1).transpose(2, 3).flatten(0, 3)
-
-
-def _to_pairs(tensor: Tensor, axes: int) -> Tensor:
-    """Does the inverse of `_from_pairs`."""
-    return tensor.unflatten(0, (-1, axes, 2, HEAD_DIMS // axes // 2)).transpose(2, 3).flip(1).flatten(0, 3)
-
-
-ROPE_NAMES: dict[Names, Names] = {
-    **block(BLOCK, BLOCK, 'attn.qkv.{p}', scale='gamma_{k}'),
-    'pos_embed': TABLE,
-    'reg_token': REGISTERS,
-}
-ROPE_SIGNATURE = (STEM, 'blocks.0.attn.qkv.bias', 'blocks.0.gamma_1')
-AXIAL = RopeVitFormat(('timm-rope-axial',), 'CPVT', ROPE_SIGNATURE, ROPE_NAMES, norm_eps=1e-6,
-                      encoding=dict(type='RotaryPE', form='axial'))
-MIXED = RopeVitFormat(('timm-rope-mixed',), 'CPVT', (*ROPE_SIGNATURE, '|'.join(FREQUENCIES)), ROPE_NAMES, norm_eps=1e-6,
-                      encoding=dict(type='MixedRotaryPE'), axes=1)
-
-FAMILY = Family(ARCHS, MEMBERS, (TIMM_DINOV3, TRANSFORMERS_DINOV2, TRANSFORMERS_DINOV3, AXIAL, MIXED))
+FAMILY = Family(ARCHS, MEMBERS, (TIMM_DINOV3, TRANSFORMERS_DINOV2, TRANSFORMERS_DINOV3))

@@ -11,11 +11,11 @@ from cpvt_mm.tokens.grid import round_up
 from openmmlab_runs.checkpoints.fetching import Source
 from openmmlab_runs.errors import UserError, did_you_mean
 
-from . import deit, dino, pvt, twins
+from . import deit, dino, pvt, rope_vit, twins
 from .family import APACHE, Member, PlainArch, PyramidArch
 from .renaming import Format
 
-FAMILIES = (twins.FAMILY, pvt.FAMILY, deit.FAMILY, dino.FAMILY)
+FAMILIES = (twins.FAMILY, pvt.FAMILY, deit.FAMILY, dino.FAMILY, rope_vit.FAMILY)
 PYRAMID_ARCHS: Mapping[str, PyramidArch] = {**twins.ARCHS, **pvt.ARCHS}
 PLAIN_ARCHS: Mapping[str, PlainArch] = {**deit.ARCHS, **dino.ARCHS}
 FORMATS = tuple(fmt for family in FAMILIES for fmt in family.formats)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
 from cpvt_mm.tokens.coordinates import resample
-from cpvt_mm.zoo import deit, dino, pvt, twins
+from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
 from cpvt_mm.zoo.pvt import PVT
 from cpvt_mm.zoo.renaming import Format
@@ -86,7 +86,7 @@ def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, w
      '1e-06: set norm_eps=1e-05 in arch'),
     (DINOV3, {}, dict(norm_eps=1e-5, position_encoding=None), None, 'WARNING', '(format transformers-dinov3) was '
      "trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone does not have"),
-    (dino.MIXED, {}, dict(position_encoding=dino.AXIAL.encoding), None, 'WARNING', 'was trained with the '
+    (rope_vit.MIXED, {}, dict(position_encoding=rope_vit.AXIAL.encoding), None, 'WARNING', 'was trained with the '
      "position encoding dict(type='MixedRotaryPE'), which the backbone does not"),
     (deit.TIMM, {}, dict(position_encoding=PEG), 'convs', 'WARNING', 'a.pth lacks, as allow_missing allows: '
      'position_encoding.0.convs.0.0.weight, position_encoding.0.convs.0.0.bias'),
@@ -113,7 +113,7 @@ def test_what_fits_in_part_is_loaded_and_the_rest_is_told(
     (DINOV3, dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
     (DINOV3, dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
     (DINOV3, dict(position_encoding=TABLE), 'with 71 tensors: 1 missing (position_encoding.0.t'),
-    (dino.AXIAL, dict(position_encoding=dino.MIXED.encoding), '2 missing (position_encoding.0.freq')])
+    (rope_vit.AXIAL, dict(position_encoding=rope_vit.MIXED.encoding), '2 missing (position_encoding.0.freq')])
 def test_what_does_not_fit_is_named_and_changes_nothing(fmt: Format, own: dict, words: str, path: Path) -> None:
     torch.save(fmt.to_theirs(narrow(fmt).state_dict()), path)
     told = refused(narrow(fmt, **own), path, allow_missing='.' if own is OTHER_WIDTHS else None)

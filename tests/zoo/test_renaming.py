@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.zoo import deit, dino, pvt, twins
+from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.families import FORMATS, detect_format
 from cpvt_mm.zoo.pvt import PVT
 from cpvt_mm.zoo.renaming import Format
@@ -14,7 +14,7 @@ from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.zoo.peers import LINEAR, PVTV2, build
 
 TABLE, PEG = dict(type='LearnablePE'), dict(type='PEG')
-DINO, ROPE_VIT = dino.FAMILY.formats[:3], (dino.AXIAL, dino.MIXED)
+DINO, ROPE_VIT = dino.FAMILY.formats, (rope_vit.AXIAL, rope_vit.MIXED)
 OF_PVT = (pvt.OF_PVT, pvt.TRANSFORMERS_PVT, pvt.MMDET_PVT)
 WITH_TABLE = (deit.TIMM, deit.MMPRETRAIN)
 DINOV3 = (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3)
@@ -110,7 +110,7 @@ REFUSED: list[tuple[Format, dict[str, Any], str]] = [
     *((fmt, dict(position_encoding=encodings), words) for fmt in ROPE_VIT for encodings, words in (
         ([fmt.encoding, PEG], 'position_encoding.1.convs'), ([fmt.encoding, TABLE], 'position_encoding.1.table'),
         ([dict(type='LearnablePE', grid=(4, 6)), fmt.encoding], 'shape (1, 24, 128)'))),
-    (dino.AXIAL, dict(position_encoding=dino.MIXED.encoding), 'position_encoding.0.frequencies.0')]
+    (rope_vit.AXIAL, dict(position_encoding=rope_vit.MIXED.encoding), 'position_encoding.0.frequencies.0')]
 
 
 @pytest.mark.parametrize(('fmt', 'options', 'words'), REFUSED)
@@ -133,7 +133,7 @@ def test_a_bias_of_keys_has_no_place_in_dinov3() -> None:
     (deit.TIMM, {'rope.freqs': torch.ones(1)}, 'of a model with rope.freqs, which CPVT does not have'),
     (twins.MMSEG, {'norm_list.0.weight': torch.ones(1)}, 'with norm_list.0.weight, which PyramidCPVT does not have'),
     (pvt.TRANSFORMERS_PVT, {'encoder.patch_embeddings.3.position_embeddings': torch.zeros(1, 48, 64)}, '(1, 48, 64)'),
-    (dino.MIXED, {'rope.freqs': torch.ones(2, 2, 4, 16)}, 'heads have 32 channels, but must have 64')])
+    (rope_vit.MIXED, {'rope.freqs': torch.ones(2, 2, 4, 16)}, 'heads have 32 channels, but must have 64')])
 def test_models_that_differ_are_refused(fmt: Format, more: dict[str, Tensor], words: str) -> None:
     assert words in refusal(fmt.to_ours, {**fmt.to_theirs(narrow(fmt).state_dict()), **more})
 
@@ -163,7 +163,7 @@ def test_biases_that_are_masked_or_left_out_are_zeros(mask: float) -> None:
 
 
 def test_frequencies_under_the_name_of_the_authors_are_the_same() -> None:
-    fmt = dino.MIXED
+    fmt = rope_vit.MIXED
     ours = narrow(fmt).state_dict()
     theirs = fmt.to_theirs(ours)
     frequencies = theirs.pop('rope.freqs')
