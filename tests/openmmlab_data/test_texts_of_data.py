@@ -1,4 +1,4 @@
-"""Names in data are names: no config or file of a run that has them runs code or reads a variable."""
+"""Names in data are names: no config or file of a run that has them runs code, reads a variable or holds a secret."""
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,18 +85,27 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
         assert {path.name for path in Path(temporary, folder).iterdir()} == {'data', 'my.py', 'my_annotations'}
 
 
-CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;\rtitle\x07', '_hidden\n| a |')
+CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;title\x07\r', '_hidden\n| a |')
+READ = tuple(name.strip() for name in CLASSES)
+SECRET = 's3cr3t'
+OPTIONS = dict(key=SECRET, endpoint_url=f'https://me:{SECRET}@host/x?sig={SECRET}', timeout=3)
 
 
-@pytest.mark.slow
-def test_a_run_writes_no_template(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def odd_config(data: Path) -> Config:
+    """A config for data with odd classes and secrets."""
     for file in data.glob('instances_*.json'):
         change_annotations(file, lambda coco: [category.update(name=name) for category, name in zip(
             coco['categories'], CLASSES, strict=True)])
     new_config(data, 'my.py', 'boxes', 'nano', iters=2, batch=2)
     cfg = load_config('my.py', NO_WORKERS, 'work')
-    cfg.backend_args = dict(key='s3cr3t')
-    train(cfg)
+    cfg.backend_args = OPTIONS
+    return cfg
+
+
+@pytest.mark.slow
+def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    odd = odd_config(data)
+    train(odd)
     shown = capsys.readouterr().out
     assert shown.count('have no secrets (') == 1 and 'to use a copy, set the variables of the store' in shown
     assert not CONTROLS.search(shown.replace('\n', ''))
@@ -104,17 +113,24 @@ def test_a_run_writes_no_template(data: Path, tmp_path: Path, capsys: pytest.Cap
     assert {'my.py', 'config.py', 'validations.json'} <= {path.name for path in texts}
     for path in texts:
         text = path.read_text(encoding='utf-8')
-        assert not CONTROLS.search(text.replace('\n', '')) and ('{{' not in text or path.suffix in ('.json', '.log'))
-    assert Path('work/confusion.png').exists() and Path('work/curve.png').exists()
-    written = Config.fromstring(read_anywhere(Path('work/iter_2.pth'))['meta']['cfg'], '.py')
-    assert written.train_dataloader.dataset.metainfo.classes == CLASSES
+        assert SECRET not in text and not CONTROLS.search(text.replace('\n', '')), path
+        assert '{{' not in text or path.suffix == '.json' or path.suffix == '.log', path
+    assert (tmp_path / 'work/confusion.png').exists() and (tmp_path / 'work/curve.png').exists()
+
+    checkpoint = read_anywhere(Path('work/iter_2.pth'))
+    assert SECRET not in str({key: value for key, value in checkpoint.items() if key != 'state_dict'})
+    assert Config.fromstring(checkpoint['meta']['cfg'], '.py').train_dataloader.dataset.metainfo.classes == READ
+
     copy = load_config('work/my.py', work_dir='again')
-    assert copy.train_dataloader.dataset.metainfo.classes == CLASSES
+    assert copy.train_dataloader.dataset.metainfo.classes == READ and copy.backend_args == dict(
+        key=None, endpoint_url='https://host/x', timeout=3)
+    assert odd.backend_args == OPTIONS
     metrics = evaluate(copy, 'work/iter_2.pth', show_dir='painted')
     assert len(list(Path('painted').iterdir())) == 4 and 'coco/bbox_mAP' in metrics
     inferencer = build_inferencer(load_config('work/my.py'), 'work/iter_2.pth', 'cpu')
-    prediction, = infer(inferencer, next((tmp_path / 'data/images/validation').iterdir()))
-    assert prediction.plot(0.).any() and prediction.classes == CLASSES
+    image = next((tmp_path / 'data/images/validation').iterdir())
+    prediction, = infer(inferencer, image)
+    assert prediction.plot(0.).any() and prediction.classes == READ
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
