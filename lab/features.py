@@ -1,4 +1,4 @@
-"""What measurements of features share: encodings to compare, images, random weights that matter, and heat maps."""
+"""Shared parts of measurements of features: encodings, images, random weights that matter, and heat maps."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -17,7 +17,6 @@ from rich.table import Column, Table
 
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.data.checked_pipeline import load_first
-from openmmlab_runs.data.coco import read_coco
 from openmmlab_runs.data.config_datasets import Plan, plan_checks
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.data.findings import Finding, Kind
@@ -30,7 +29,6 @@ from .file_checks import Checked, check_files, find_copies
 from .form.account import Account
 from .measuring import is_coco, measure, read_pictures, sizes_of, suggest, to_table, to_table_of_channels
 from .painted_samples import SCOPES, draw_sheet
-from .readers.coco_files import KNOWN
 from .written_labels import ACCOUNT
 
 # Number of findings of one kind in the table.
@@ -114,7 +112,7 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
     return results
 
 
-def account_of(plan: Plan) -> list[str]:
+def account_of(plan: Plan, account: Account) -> list[str]:
     """Returns the account that was written with the labels of a dataset, or that of what mmdet uses of a COCO file."""
     dataset: Any = plan.dataset
     file = Path(getattr(dataset, 'ann_file', None) or 'none')
@@ -122,22 +120,17 @@ def account_of(plan: Plan) -> list[str]:
         return written.read_text(encoding='utf-8').splitlines()
     if not is_coco(plan):
         return []
-    coco, account = read_coco(dataset.ann_file, dataset.backend_args), Account()
     used = [dataset.get_data_info(index) for index in range(len(dataset))]
-    account.seen = Counter(images=len(coco['images']), objects=len(coco['annotations']))
     account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used))
     for what in ('images', 'objects'):
         account.leave(what, f'{what} are left out by mmdet ({file.name})', '', account.lost(what))
-    for name, known in KNOWN.items():
-        for entry in coco[name]:
-            account.read(entry, known)
     return [*account.lines()]
 
 
 def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
     parts = [(plan, data, checks) for plan, checks in results if (data := read_pictures(plan, checks)).splits['train']]
     measures = [measure(plan, data, checks) for plan, data, checks in parts]
-    for line in dict.fromkeys(line for plan, _ in results for line in account_of(plan)):
+    for line in dict.fromkeys(line for plan, data, _ in parts for line in account_of(plan, data.account)):
         console.print(for_readers(line), markup=False, highlight=False)
     for one in measures:
         console.print(sizes_of(one), markup=False, highlight=False)

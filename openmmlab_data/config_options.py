@@ -1,4 +1,4 @@
-"""What a user asks of a new config, and what it has for each task."""
+"""Options of a new config, and what it has for each task."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ VALIDATIONS = (4, 20)  # at most; without early stopping, and with it
 
 @dataclass(frozen=True)
 class ConfigOptions:
-    """What a new config should be; all is optional.
+    """Options of a new config; all may be left out.
 
     Args:
         task: 'boxes', 'instances' or 'semantic'. Defaults to None: the most that the annotations allow.

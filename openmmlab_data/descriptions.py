@@ -1,12 +1,16 @@
 """Sentences about data, and about a config that was written for them."""
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 from mmengine.config import Config
 
 from openmmlab_data.form.dataset import LabelledData
-from openmmlab_data.form.folder import folders_of
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.data.named_files import check_sizes
+from openmmlab_runs.texts import some
 
 from .channels import Bands
 from .image_sizes import Fit, name_sizes, sizes_of
@@ -48,3 +52,8 @@ def check_written(cfg: Config) -> tuple[list[str], bool]:
             told = f'{"error" if one.is_error else "note"}, {one.kind.value}: {one.file} {one.detail}'
             first.setdefault(one.kind, told)
     return [*first.values()], is_fatal
+
+
+def folders_of(paths: Sequence[Path], root: Path) -> str:
+    names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
+    return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)

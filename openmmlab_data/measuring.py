@@ -9,6 +9,7 @@ from mmengine.config import Config
 from rich.markup import escape
 from rich.table import Column, Table
 
+from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.coco import read_coco
@@ -21,6 +22,7 @@ from .config_options import TASKS
 from .file_checks import Checked
 from .fitted_model import fit_model, is_for_cpu
 from .image_sizes import fit_images, name_sizes
+from .readers.coco_files import note_records
 
 Measures = dict[str, Any]
 SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
@@ -33,7 +35,8 @@ def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
         found = [Picture(Path(sample.image), size=one.size[::-1])
                  for sample, one in zip(plan.samples, checked, strict=True) if one.size]
         return LabelledData('', Path(), dict(train=found), classes_of(dataset), is_semantic=True)
-    coco = read_coco(dataset.ann_file, dataset.backend_args)
+    coco, account = read_coco(dataset.ann_file, dataset.backend_args), Account()
+    note_records(coco, account)
     names = {category['id']: category['name'] for category in coco['categories']}
     classes = classes_of(dataset) or list(names.values())
     pictures = {one['id']: Picture(Path(one['file_name']), size=(one['width'], one['height']))
@@ -42,7 +45,7 @@ def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
         name = names.get(one['category_id'])
         if name in classes and one['image_id'] in pictures and not one.get('iscrowd'):
             pictures[one['image_id']].objects.append(LabelledObject(str(name), one))
-    return LabelledData('', Path(), dict(train=[*pictures.values()]), classes)
+    return LabelledData('', Path(), dict(train=[*pictures.values()]), classes, account=account)
 
 
 def is_coco(plan: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""What is added to the tokens before the first block: tables, learnt or random, and fixed sines and cosines."""
+"""Encodings that are added to the tokens before the first block: tables, and fixed sines and cosines."""
 import math
 from typing import Literal
 

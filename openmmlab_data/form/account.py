@@ -15,14 +15,12 @@ class Account:
     def __init__(self) -> None:
         self.seen, self.used = Counter[str](), Counter[str]()  # of 'images' and 'objects'
         self.left_out: dict[str, dict[str, tuple[int, str]]] = {}  # what -> reason -> how many, and the first
+        self.remarks: dict[str, tuple[int, str]] = {}  # about what is used, or is neither image nor object
         self.fields = Counter[str]()  # fields that are neither used nor known to say nothing about objects
 
     def leave(self, what: str, reason: str, first: object, count: int = 1) -> None:
         """Leaves out `count` images or objects; `reason` continues a sentence that begins with the number."""
-        reasons = self.left_out.setdefault(what, {})
-        number, known = reasons.get(reason, (0, str(first)))
-        if count:
-            reasons[reason] = number + count, known
+        _count(self.left_out.setdefault(what, {}), reason, first, count)
 
     def leave_all(self, what: str, reason: str, found: Collection[object]) -> None:
         self.leave(what, reason, next(iter(found), ''), len(found))
@@ -31,10 +29,9 @@ class Account:
         """Notes the fields of an entry that a reader does not know."""
         self.fields.update(f'{where}{key}' for key in entry if key not in known)
 
-    def swapped(self, is_swapped: bool, first: object) -> None:
-        """Notes a box whose first corner is behind its second; it is read the other way round."""
-        if is_swapped:
-            self.leave('boxes', 'have their corners swapped and are read the other way round', first)
+    def remark(self, text: str, first: object) -> None:
+        """Notes something odd that leaves nothing out; `text` continues a sentence that begins with the number."""
+        _count(self.remarks, text, first)
 
     def lost(self, what: str) -> int:
         """Returns how many records are neither used nor left out, which is a fault of a reader."""
@@ -44,15 +41,22 @@ class Account:
     def lines(self) -> Iterator[str]:
         """Yields a sentence about images, one about objects, if there are any, and one about fields."""
         for what in ('images', 'objects'):
-            reasons = [f'{count} {reason}' + f', such as {first}' * bool(first)
-                       for reason, (count, first) in self.left_out.get(what, {}).items()]
+            reasons = [*_clauses(self.left_out.get(what, {}))]
             if lost := self.lost(what):
                 reasons.append(f'{lost} are lost, which is a fault of this program: please report it')
             if self.seen[what]:
                 yield (f'{self.seen[what]} {what} were seen, and {self.used[what] or "none"} are used'
                        + (f'; left out: {"; ".join(reasons)}.' if reasons else '.'))
-        for what in self.left_out.keys() - {'images', 'objects'}:
-            yield from (f'{count} {what} {reason}, such as {first}.' for reason, (count, first) in
-                        self.left_out[what].items())
+        yield from (f'{clause}.' for clause in _clauses(self.remarks))
         if self.fields:
             yield f'Fields that are not read: {some([f"{key} ({count})" for key, count in self.fields.items()], 10)}.'
+
+
+def _count(found: dict[str, tuple[int, str]], reason: str, first: object, count: int = 1) -> None:
+    number, known = found.get(reason, (0, str(first)))
+    if count:
+        found[reason] = number + count, known
+
+
+def _clauses(found: dict[str, tuple[int, str]]) -> Iterator[str]:
+    yield from (f'{count} {reason}' + f', such as {first}' * bool(first) for reason, (count, first) in found.items())

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import IMAGE_SUFFIXES
-from openmmlab_runs.texts import some, told
+from openmmlab_runs.texts import told
 
 # Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
 LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
@@ -179,7 +179,7 @@ class Folder:
             return None
         inside = [part for part in parts if part not in ('..', '.')]
         try:
-            for place in (*(Path(base, *parts) for base in bases), *(
+            for place in (*(Path(base, name) for base in bases for name in (text, Path(*parts))), *(
                     Path(base, *inside[start:]) for start in range(len(inside)) for base in (*bases, self.root))):
                 if (place.is_file() or place.is_dir()) and not is_hidden(place.name):
                     return Path(os.path.normpath(place))
@@ -223,9 +223,9 @@ def is_hidden(name: str) -> bool:
     return name.startswith('.') or name in NOT_DATA
 
 
-def folders_of(paths: Sequence[Path], root: Path) -> str:
-    names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
-    return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)
+def head(path: Path, size: int) -> bytes:
+    with path.open('rb') as file:
+        return file.read(size)
 
 
 def peek(path: Path) -> bytes:

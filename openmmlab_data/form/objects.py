@@ -1,5 +1,5 @@
 """Shapes of objects, as labelling tools have them, and the same as COCO has them."""
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,8 @@ from pycocotools import mask as coco_mask
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.masks import polygon_area
 from openmmlab_runs.texts import shown
+
+from .account import Account
 
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
 LARGEST = 1e7  # pixels: no coordinate is larger
@@ -48,6 +50,14 @@ def box(left: float, top: float, right: float, bottom: float, size: tuple[int, i
               for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
     found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
     return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
+
+
+def ordered(corners: Iterable[float], account: Account, where: str) -> tuple[float, float, float, float]:
+    """Returns left, top, right and bottom, with the smaller ones first, and notes corners that are swapped."""
+    left, top, right, bottom = corners
+    if left > right or top > bottom:
+        account.remark('boxes have their corners swapped and are read the other way round', where)
+    return min(left, right), min(top, bottom), max(left, right), max(top, bottom)
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
 from openmmlab_data.form.folder import Folder, peek, split_in
 from openmmlab_data.form.label_map_files import open_label_map
@@ -63,10 +64,7 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
 def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: LabelledData) -> list[Picture]:
     """Returns the images of a file that are there, with their objects. Categories of one name are one class."""
     account = data.account
-    account.seen += Counter(images=len(coco['images']), objects=len(coco['annotations']))
-    for name, known in KNOWN.items():
-        for entry in coco[name]:
-            account.read(entry, known)
+    note_records(coco, account)
     names = {one['id']: one['name'] for one in coco['categories']}
     places = _locate([one['file_name'] for one in coco['images']], file, split, folder)
     pictures = [Picture(places.get(one['file_name'], NOWHERE), file, (one.get('width') or 0, one.get('height') or 0))
@@ -87,6 +85,14 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
         data.notes.append(f'{file.name} has {len(pictures) - len(by_id)} images whose id another one has, too: the '
                           'last one of an id gets the objects.')
     return one_of_each((picture for picture in pictures if picture.path != NOWHERE), account)
+
+
+def note_records(coco: Coco, account: Account) -> None:
+    """Counts the images and annotations of a file, and notes fields that are not known."""
+    account.seen += Counter(images=len(coco['images']), objects=len(coco['annotations']))
+    for name, known in KNOWN.items():
+        for entry in coco[name]:
+            account.read(entry, known)
 
 
 def _keys(annotation: Entry, data: LabelledData) -> dict[str, Any]:

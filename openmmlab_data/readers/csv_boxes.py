@@ -1,13 +1,14 @@
 """Boxes in CSV files: a line for each, of TensorFlow, Keras RetinaNet, Open Images, makesense, VIA and VoTT."""
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
-from openmmlab_data.form.folder import Folder, peek, read_text, split_in
-from openmmlab_data.form.objects import box, ellipse, number_of, points_of, polygons, size_of
+from openmmlab_data.form.folder import Folder, head, read_text, split_in
+from openmmlab_data.form.objects import box, ellipse, number_of, ordered, points_of, polygons, size_of
 from openmmlab_data.form.splits import complete, split_of
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown
@@ -35,7 +36,7 @@ Row = dict[str, str]
 
 def find_csv(folder: Folder) -> list[Path]:
     """Returns CSV files with boxes, by their first lines."""
-    return [path for path in folder.of('.csv') if _columns(_rows(peek(path)[:4096].decode('utf-8-sig', 'replace'))[:2])]
+    return [path for path in folder.of('.csv') if _columns(_rows(head(path, 4096).decode('utf-8-sig', 'replace')))]
 
 
 def read_csv(reading: Reading) -> LabelledData:
@@ -48,7 +49,7 @@ def read_csv(reading: Reading) -> LabelledData:
     splits: dict[str, list[Path]] = {}
     for path in reading.files:
         rows = _rows(read_text(path))
-        columns = _columns(rows[:2])
+        columns = _columns(rows)
         if not columns:
             raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
         rows = rows[1:] if columns == _headings(rows[0]) else rows
@@ -56,39 +57,36 @@ def read_csv(reading: Reading) -> LabelledData:
         records = [dict(zip(columns, row, strict=False)) for row in rows]
         for one in records:  # names of Open Images have no suffix
             one['image'] = folder.full_name(one.get('image', ''))
-        texts = {one['image'] for one in records}
+        texts = dict.fromkeys(one['image'] for one in records)
         places = folder.match(sorted(texts), path, path.parent)
-        own: dict[str, Picture] = {}
-        data.account.seen['objects'] += len(records)
+        own = {text: Picture(places[text], path) for text in texts if text in places}
+        data.measured([*own.values()])  # boxes are clipped to their images
+        data.account.seen += Counter(images=len(texts), objects=len(records))
         for number, record in enumerate(records, start=1):
-            text = record['image']
-            if text not in places:
-                data.account.leave('objects', f'objects of {path.name} are of images that are not there', text)
-                continue
-            picture = own.setdefault(text, Picture(places[text], path))
-            _read_record(record, picture, f'{path}, object {number},', data)
-        data.account.seen['images'] += len(texts)
-        data.account.leave_all('images', f'images of {path.name} are not there', sorted(texts - places.keys()))
-        if split := split_in(path.stem) or split_of(path, folder.root):
-            splits.setdefault(split, []).extend(one.path for one in own.values())
+            if picture := own.get(record['image']):
+                _read_record(record, picture, f'{path}, object {number},', data.account)
+            else:
+                data.account.leave('objects', f'objects of {path.name} are of images that are not there',
+                                   record['image'])
+        data.account.leave_all('images', f'images of {path.name} are not there', sorted(texts.keys() - places.keys()))
+        splits.setdefault(split_in(path.stem) or split_of(path, folder.root), []).extend(
+            one.path for one in own.values())
         pictures += own.values()
     return complete(data, there(one_of_each(pictures, data.account), reading), folder,
                     splits if len(splits) > 1 else {})
 
 
-def _read_record(record: Row, picture: Picture, where: str, data: LabelledData) -> None:
-    if not all(picture.size):
-        data.measured([picture])
+def _read_record(record: Row, picture: Picture, where: str, account: Account) -> None:
     picture.stated = size_of(record.get('width'), record.get('height'), where)
     if shape := record.get('shape'):
         keys, name = _of_via(shape, record.get('attributes', ''), picture.size, where)
     elif not any(record.get(key, '').strip() for key in (*CORNERS, 'x')):
-        data.account.leave('objects', 'lines have an image without an object', picture.path.name)
+        account.leave('objects', 'lines have an image without an object', picture.path.name)
         return
     else:
-        keys, name = _box(record, picture.size, where, data.account), record.get('name', '')
+        keys, name = _box(record, picture.size, where, account), record.get('name', '')
     if keys is None:
-        data.account.leave('objects', 'objects have no area', where)
+        account.leave('objects', 'objects have no area', where)
     else:
         picture.objects.append(LabelledObject(name.strip(), keys))
 
@@ -97,8 +95,7 @@ def _box(record: Row, size: tuple[int, int], where: str, account: Account) -> di
     if 'x' in record:  # of makesense
         left, top, width, height = (number_of(record.get(key), where, key) for key in 'xywh')
         return box(left, top, left + width, top + height, size)
-    left, top, right, bottom = (number_of(record.get(key), where, key) for key in CORNERS)
-    account.swapped(left > right or top > bottom, where)
+    left, top, right, bottom = ordered((number_of(record.get(key), where, key) for key in CORNERS), account, where)
     if max(map(abs, (left, top, right, bottom))) <= 1:  # of Open Images
         left, right, top, bottom = left * size[0], right * size[0], top * size[1], bottom * size[1]
     return box(left, top, right, bottom, size)
@@ -134,15 +131,12 @@ def _headings(row: list[str]) -> list[str]:
 
 def _columns(rows: list[list[str]]) -> list[str]:
     """Returns what the columns are, by the headings or the first lines; nothing if these are no boxes."""
-    for row in rows[:1]:
-        found = _headings(row)
-        if {'image', 'name', *CORNERS} <= set(found) or {'image', 'shape'} <= set(found):
-            return found
-        for columns in BARE:
-            if len(row) == len(columns) and all(column in ('image', 'name') or _is_number(cell)
-                                                for column, cell in zip(columns, row, strict=True)):
-                return [*columns]
-    return []
+    first = rows[0] if rows else []
+    found = _headings(first)
+    if {'image', 'name', *CORNERS} <= set(found) or {'image', 'shape'} <= set(found):
+        return found
+    return next(([*columns] for columns in BARE if len(first) == len(columns) and all(
+        column in ('image', 'name') or _is_number(cell) for column, cell in zip(columns, first, strict=True))), [])
 
 
 def _is_number(cell: str) -> bool:

@@ -9,7 +9,18 @@ import numpy as np
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
 from openmmlab_data.form.folder import split_in
-from openmmlab_data.form.objects import box, ellipse, mask, merged, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.objects import (
+    box,
+    ellipse,
+    mask,
+    merged,
+    number_of,
+    ordered,
+    points_of,
+    polygons,
+    rotated,
+    size_of,
+)
 from openmmlab_data.form.splits import complete
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown
@@ -60,28 +71,25 @@ def _read_image(image: Element, picture: Picture, account: Account) -> Picture:
     picture.stated = size_of(image.get('width'), image.get('height'), where)
     groups: dict[tuple[str, object], list[dict[str, Any]]] = {}
     for index, found in enumerate(image):
-        keys = _shape(found, where, picture.stated)
+        keys = _shape(found, where, picture.stated, account)
         account.read(found.keys(), OF_SHAPE, f'{found.tag}.')
         if keys is None:
             account.leave('objects', NO_AREA.format(found.tag), picture.path.name)
             continue
         name, group = found.get('label', '').strip(), found.get('group_id', '0')
-        if found.tag == 'box':
-            account.swapped(any(float(found.get(a, 0)) > float(found.get(b, 0)) for a, b in (
-                ('xtl', 'xbr'), ('ytl', 'ybr'))), where)
         groups.setdefault((name, index if group == '0' else group), []).append(keys)
     picture.objects = [LabelledObject(name, merged(parts, picture.stated), len(parts))
                        for (name, _), parts in groups.items()]
     return picture
 
 
-def _shape(found: Element, where: str, size: tuple[int, int]) -> dict[str, Any] | None:
+def _shape(found: Element, where: str, size: tuple[int, int], account: Account) -> dict[str, Any] | None:
     def numbers(*keys: str) -> list[float]:
         return [number_of(found.get(key), where, key) for key in keys]
 
     angle = number_of(found.get('rotation', '0'), where, 'rotation')
     if found.tag == 'box':
-        left, top, right, bottom = numbers('xtl', 'ytl', 'xbr', 'ybr')
+        left, top, right, bottom = ordered(numbers('xtl', 'ytl', 'xbr', 'ybr'), account, where)
         return box(left, top, right, bottom, size) if not angle % 360 else polygons(
             [rotated((left + right) / 2, (top + bottom) / 2, right - left, bottom - top, angle)], size)
     if found.tag == 'polygon':

@@ -1,7 +1,7 @@
 """Recognises annotations that cannot be read, and names what exports them in a format that can."""
 import re
 
-from openmmlab_data.form.folder import Folder
+from openmmlab_data.form.folder import Folder, head
 
 HEAD = 4096  # bytes
 # Suffix, what the beginning of a file has, the format, and where its tool exports another one.
@@ -38,8 +38,6 @@ def name_foreign(folder: Folder) -> str | None:
     for path in folder.files[:1000]:
         name = path.name.lower()
         for suffix, pattern, form, remedy in FORMATS:
-            if name.endswith(suffix) or f'{suffix}-' in name:
-                with path.open('rb') as file:
-                    if re.search(pattern, file.read(HEAD)):
-                        return f'{path} has annotations of {form}, which are not read: {remedy}'
+            if (name.endswith(suffix) or f'{suffix}-' in name) and re.search(pattern, head(path, HEAD)):
+                return f'{path} has annotations of {form}, which are not read: {remedy}'
     return None

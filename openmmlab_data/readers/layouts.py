@@ -1,4 +1,4 @@
-"""What each reader gets, and the names of the layouts."""
+"""The input of each reader, and the names of the layouts."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

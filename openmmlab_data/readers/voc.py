@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject
 from openmmlab_data.form.folder import Folder, read_lines
-from openmmlab_data.form.objects import box, number_of, points_of, polygons, rotated, size_of
+from openmmlab_data.form.objects import box, number_of, ordered, points_of, polygons, rotated, size_of
 from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError, first_line
@@ -25,22 +26,18 @@ OF_OBJECT = frozenset(('name', 'pose', 'truncated', 'difficult', 'occluded', 'bn
 def parse(path: Path) -> ElementTree.Element:
     """Reads XML in the encoding that it names, or in UTF-8; a UserError for other files."""
     content = path.read_bytes()
-    named = re.match(rb'\s*<\?xml[^>]*encoding=["\']([-\w]+)["\'][^>]*>', content)
     try:
-        try:
-            return ElementTree.fromstring(content)
-        except ValueError:  # Expat reads GBK and other encodings of several bytes only as text
-            text = content[named.end():].decode(named[1].decode()) if named else ''
-            return ElementTree.fromstring(text)
+        return ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError):  # Expat reads GBK and its like only as text
+        pass
+    named = re.match(rb'\s*<\?xml[^>]*encoding=["\']([-\w]+)["\'][^>]*>', content)
+    encoding = named[1].decode() if named else 'UTF-8'
+    try:
+        return ElementTree.fromstring(content[named.end() if named else 0:].decode(encoding))
     except UnicodeDecodeError as error:
-        raise UserError(f'{path} is not {error.encoding}, which it names: save it as UTF-8.') from error
+        raise UserError(f'{path} is not {encoding}, {"which it names" if named else "perhaps GBK"}: save it as UTF-8.'
+                        ) from error
     except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        try:
-            content.decode(named[1].decode() if named else 'utf-8-sig')
-        except UnicodeDecodeError:
-            raise UserError(f'{path} is not UTF-8, perhaps GBK: save it as UTF-8.') from error
-        except LookupError:
-            pass
         raise UserError(f'{path} is not XML ({first_line(error)}): put the whole file there.') from error
 
 
@@ -64,7 +61,7 @@ def read_voc(reading: Reading) -> LabelledData:
             if (found.findtext('deleted') or '').strip() == '1':
                 account.leave('objects', 'objects are deleted', file)
                 continue
-            keys = _shape(found, f'{file}, object {index},', picture.size, data)
+            keys = _shape(found, f'{file}, object {index},', picture.size, account)
             keys['iscrowd'] = int((found.findtext('difficult') or '').strip() == '1')
             difficult += keys['iscrowd']
             picture.objects.append(LabelledObject((found.findtext('name') or '').strip(), keys))
@@ -72,7 +69,7 @@ def read_voc(reading: Reading) -> LabelledData:
     return complete(data, pictures, folder, read_lists(data, folder, 'Main', [one.path for one in pictures]))
 
 
-def _shape(found: ElementTree.Element, where: str, size: tuple[int, int], data: LabelledData) -> dict[str, Any]:
+def _shape(found: ElementTree.Element, where: str, size: tuple[int, int], account: Account) -> dict[str, Any]:
     polygon, turned = found.find('polygon'), found.find('robndbox')
     if polygon is not None and len(polygon):
         # <pt><x>..</x><y>..</y></pt> of LabelMe's old format, or <x1>..</x1><y1>..</y1> of Roboflow
@@ -83,9 +80,9 @@ def _shape(found: ElementTree.Element, where: str, size: tuple[int, int], data: 
         x, y, width, height, angle = (number_of(turned.findtext(key), where, key)
                                       for key in ('cx', 'cy', 'w', 'h', 'angle'))
         return polygons([rotated(x, y, width, height, angle * 180 / 3.141592653589793)], size)
-    left, top, right, bottom = (number_of(found.findtext(f'bndbox/{key}'), where, key) for key in CORNERS)
-    data.account.swapped(left > right or top > bottom, where)
-    return box(min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom), size)
+    numbers = (number_of(found.findtext(f'bndbox/{key}'), where, key) for key in CORNERS)
+    left, top, right, bottom = ordered(numbers, account, where)
+    return box(left - 1, top - 1, right, bottom, size)
 
 
 def read_lists(data: LabelledData, folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
@@ -112,7 +109,7 @@ def read_lists(data: LabelledData, folder: Folder, kind: str, images: Sequence[P
                                 'be: write names with their folders.')
             named.setdefault(path.stem, []).extend(found)
             if not found:
-                data.account.leave('names', f'of {path.name} have no image', line)
+                data.account.remark(f'names of {path.name} have no image', line)
     if 'train' not in named and 'trainval' in named:
         held_out = {*named.get('val', ())}
         named['train'] = [image for image in named['trainval'] if image not in held_out]

@@ -1,6 +1,6 @@
 """YOLO: a txt file for each image."""
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
-from openmmlab_data.form.folder import IMAGE_WORDS, Folder, read_text, words_of
+from openmmlab_data.form.folder import IMAGE_WORDS, Folder, head, read_text, words_of
 from openmmlab_data.form.objects import LARGEST, box, polygons
 from openmmlab_data.form.splits import complete
 from openmmlab_runs.data.datasets import SPLITS
@@ -18,7 +18,6 @@ from openmmlab_runs.texts import shown, told
 from .layouts import YOLO, Reading
 from .yolo_description import MOST_CLASSES, NAME_FILES, Description, describe_yolo
 
-UNNAMED = 'class_'  # before the number of a class without a name
 MARGIN = 0.1  # of an image: how far outside an object may lie, as oriented boxes and polygons at a border do
 MOST_SHARE = 1 + MARGIN
 
@@ -28,8 +27,7 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
     other txt files of images beside them. None if no file of an image begins with a number.
     """
     def is_label(path: Path) -> bool:
-        with path.open('rb') as file:
-            return bool(re.match(rb'([-+.\d]|$)', file.read(256).removeprefix(b'\xef\xbb\xbf').strip()))
+        return bool(re.match(rb'([-+.\d]|$)', head(path, 256).removeprefix(b'\xef\xbb\xbf').strip()))
 
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
     numbers, of_images = set(filter(is_label, files)), {path for path in files if folder.image_of(path)}
@@ -64,15 +62,12 @@ def read_yolo(reading: Reading) -> LabelledData:
     data.notes += [*about.notes, *told([folder.name(path) for path in images if path not in of_image],
                                        'images have no txt file, so they have no objects')]
     pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
-    for picture in pictures:
-        _read_lines(picture, about, account)
+    labels = {label for picture in pictures for label in _read_lines(picture, about, account)}
     if not about.names:
         data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
                           'in each line.')
-    highest = max((int(one.name.removeprefix(UNNAMED)) for picture in pictures for one in picture.objects
-                   if not about.names), default=-1)
     return complete(data, pictures, folder, splits,
-                    [*about.names.values()] or [f'{UNNAMED}{index}' for index in range(highest + 1)])
+                    [*about.names.values()] or [f'class_{label}' for label in range(max(labels, default=-1) + 1)])
 
 
 def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
@@ -95,7 +90,8 @@ def _above(place: Path) -> Path:
     return Path(*parts[:depth])
 
 
-def _read_lines(picture: Picture, about: Description, account: Account) -> None:
+def _read_lines(picture: Picture, about: Description, account: Account) -> Iterator[int]:
+    """Adds the objects of a file to its image, and yields their labels."""
     lines = read_text(picture.annotation).splitlines() if picture.annotation else ()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -112,7 +108,8 @@ def _read_lines(picture: Picture, about: Description, account: Account) -> None:
             most = len(about.names) or MOST_CLASSES
             raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
         keys = _object(numbers, picture.size, about.keypoints, where, account)
-        picture.objects.append(LabelledObject(about.names.get(int(label), f'{UNNAMED}{int(label)}'), keys))
+        picture.objects.append(LabelledObject(about.names.get(int(label), f'class_{int(label)}'), keys))
+        yield int(label)
 
 
 def _object(numbers: list[float], size: tuple[int, int], keypoints: int, where: str, account: Account

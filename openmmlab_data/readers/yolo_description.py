@@ -1,4 +1,4 @@
-"""What describes data of YOLO: names of classes and splits in data.yaml, obj.data, or lists of images."""
+"""Descriptions of YOLO data: names of classes and splits in data.yaml, obj.data, or lists of images."""
 import glob
 import math
 from collections.abc import Sequence
