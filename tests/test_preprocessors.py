@@ -1,6 +1,7 @@
 """One line of a config, `data_preprocessor.type`, tells how large the images of a batch are, and which are one clip."""
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,19 @@ from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
 SIZES = [(96, 128), (50, 70), (64, 96)]
 
 
-def exact(cfg: Config) -> Config:
+def exact(config: Path, options: dict[str, Any] = {}) -> Config:
     """With the option and the one line that it needs."""
+    cfg = load_config(config, options)
     cfg.model.backbone.padding = 'exact'
     cfg.model.data_preprocessor.type = f'cpvt_mm.{cfg.model.data_preprocessor.type}'
     return cfg
 
 
-def retinanet() -> Config:
-    cfg = load_config(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
-    cfg.model.backbone.update(arch='nano', drop_path_rate=0.)
-    cfg.model.neck.in_channels = [32, 64, 128, 192]
-    return exact(cfg)
-
-
-CONFIGS = {'mask-rcnn': lambda: exact(load_config(MASK_RCNN)), 'retinanet': retinanet,
-           'upernet': lambda: exact(load_config(UPERNET))}
+CONFIGS = {
+    'mask-rcnn': partial(exact, MASK_RCNN), 'upernet': partial(exact, UPERNET),
+    'retinanet': partial(exact, ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py', {
+        'model.backbone.arch': 'nano', 'model.backbone.drop_path_rate': 0.,
+        'model.neck.in_channels': [32, 64, 128, 192]})}
 Calls = list[tuple[Tensor, tuple[Tensor, ...]]]
 
 
@@ -104,7 +102,7 @@ def test_a_step_of_training_and_prediction(kind: str) -> None:
 
 @pytest.mark.parametrize('with_cp', WITH_CP)
 def test_wrapped_in_mixed_precision_with_checkpointing(with_cp: bool | str, tmp_path: Path) -> None:
-    cfg = retinanet()
+    cfg = CONFIGS['retinanet']()
     cfg.model.backbone.with_cp = with_cp
     model = build_model(cfg).train()
     torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
@@ -147,7 +145,7 @@ def test_batch_augmentations_that_resize_are_followed() -> None:
 
 
 def test_images_to_segment_may_have_several_sizes_in_tests() -> None:
-    cfg = exact(load_config(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=32)}))
+    cfg = exact(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=32)})
     model = build_model(cfg).eval()
     images = [torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES]
     samples = [SegDataSample(metainfo=dict(ori_shape=size, img_shape=size)) for size in SIZES]
