@@ -61,7 +61,7 @@ class _Start:
 
 def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any) -> list[str]:
     """Writes a config that trains on the data of a folder, and the labels, to `<out>_annotations`, as mmdet and mmseg
-    read them; returns sentences that describe the data.
+    read them; images that only annotation files hold, to `<out>_images`. Returns sentences that describe the data.
 
     Args:
         source: See `find_data`.
@@ -81,7 +81,8 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     of_model = task_of(model) if model else None
     wanted = asked.task or of_model
     options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
-                                     Path(asked.colours) if asked.colours else None)
+                                     Path(asked.colours) if asked.colours else None,
+                                     out.with_name(f'{out.stem}_images').resolve())
     data = find_data(Path(source), options_of_data, asked.val, asked.seed)
     task = task_for(data, asked.task, of_model)
     bands = measure_bands(data, load_from)

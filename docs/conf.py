@@ -22,6 +22,7 @@ extensions = [
     'sphinx.ext.napoleon',
     'sphinx_copybutton',
     'help_of_tools',
+    'sentences_of_data',
 ]
 exclude_patterns = ['_build']
 

@@ -1,5 +1,6 @@
 """Command-line arguments and exits that several tools share."""
 import os
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -11,19 +12,27 @@ from mmengine.config import DictAction
 
 from .errors import UserError, did_you_mean, exit_on_error, say
 
+DICT = re.compile(r'\bdict\(|\{\s*[\'"]')
 # For the `main` of a tool that can be resumed.
 resumable = partial(exit_on_error, interrupted='Interrupted: run the same command again to continue.')
 
 
 class CfgOptions(DictAction):
-    """Parses KEY=VALUE like mmengine's `DictAction`; an option without a value is an argparse error."""
+    """Parses KEY=VALUE like mmengine's `DictAction`; one without a value, or with a dict, is an argparse error."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
                  option_string: str | None = None) -> None:
         for option in values or ():
             if '=' not in option:
                 parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
-        super().__call__(parser, namespace, values, option_string)
+            if DICT.search(option):  # mmengine would take it for text
+                parser.error(f'{option_string} {option} has a dict, which cannot be given here: write its keys, as '
+                             'default_hooks.early_stopping.type=EarlyStoppingHook, or change the config')
+        try:
+            super().__call__(parser, namespace, values, option_string)
+        except (AssertionError, RecursionError):  # of mmengine, at brackets
+            parser.error(f'{option_string} {" ".join(values or ())} has a list that cannot be read: write it as '
+                         'KEY="[1,(2,3),text]"')
 
 
 def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:

@@ -37,6 +37,17 @@ def test_a_command_has_the_options_of_its_tool(command: str, tool: str, run_tool
     assert helps[1] == ['usage:', 'cpvt_mm', command, *helps[0][2:]]
 
 
+@pytest.mark.parametrize('option, words', [
+    ('a', 'has no value: write a=VALUE'), ('a=[1,b(2,3)]', 'has a list that cannot be read'),
+    ('a=[(1]', 'has a list that cannot be read'),
+    *((f'custom_hooks={hook}', 'has a dict, which cannot be given here: write its keys') for hook in (
+        "[dict(type='EarlyStoppingHook', patience=3)]", "[{'type':'EarlyStoppingHook'}]"))])
+def test_an_option_of_the_config_that_cannot_be_read_is_told(option: str, words: str, run_tool: Run, capsys: Capture
+                                                             ) -> None:
+    assert run_tool('train.py', 'no.py', '--cfg-options', option) == '2'
+    assert f'error: --cfg-options {option} {words}' in capsys.readouterr().err
+
+
 def test_the_help_does_not_wait_for_what_training_needs(run_python: Run) -> None:
     done = run_python('''
 import sys

@@ -26,7 +26,7 @@ from openmmlab_runs.data.scales import TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
-from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, has_16_bits
+from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
 from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, check_score_thr, least_scores, to_coco
 from openmmlab_runs.predict.predicting import build_inferencer, infer
 from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
@@ -192,6 +192,7 @@ def main() -> None:
     say(f'{count - len(failed)} of {count} images painted in {folder}; predictions: {results.predictions}',
         *failed.values())
     if failed:
+        larger = (' (--tile 1024 predicts large ones in tiles; a --max-pixels above '
+                  f'{args.max_pixels} allows larger ones, for which a segmentor needs 4 bytes a class and pixel)')
         raise UserError(f'{len(failed)} of {count} images are not painted ({", ".join(failed)}): repair, scale or '
-                        'remove them (--tile 1024 predicts large ones in tiles; --max-pixels allows larger ones, for '
-                        'which a segmentor needs 4 bytes for each class at each pixel).')
+                        f'remove them{larger if any(TOO_LARGE in one for one in failed.values()) else ""}.')

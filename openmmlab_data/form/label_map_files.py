@@ -39,14 +39,15 @@ def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
         with Image.open(path) as image:
             check_alone(len(pages(image)), path)
             bands, palette = image.getbands(), image.getpalette() or []
-            pixels = np.asarray(image.convert('RGB') if as_colours or len(bands) > 2 else
+            is_gif = image.format == 'GIF'  # its numbers are places in a palette, in any order
+            pixels = np.asarray(image.convert('RGB') if as_colours or len(bands) > 2 or is_gif else
                                 image.getchannel(0) if image.mode == 'LA' else image)
     except NO_IMAGE as error:
         raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
-    if path.suffix.lower() in ('.jpg', '.jpeg'):  # its compression changes values
+    if is_gif or path.suffix.lower() in ('.jpg', '.jpeg'):  # its compression changes values
         grey = pixels if pixels.ndim == 2 else pixels.mean(axis=2)
         if ((grey > 64) & (grey < 192)).mean() > 0.1:
-            raise UserError(f'label map {path} is a JPEG file with more than two values, and compression changes them: '
+            raise UserError(f'label map {path} is a JPEG or GIF file, which may have two values only, but has more: '
                             'save it as PNG.')
         return MapFile(np.where(grey >= 128, np.int64(NO_CLASS), 0), False, [])
     if pixels.ndim == 3:

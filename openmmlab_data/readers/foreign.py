@@ -4,6 +4,8 @@ import re
 from openmmlab_data.form.folder import Folder, head
 
 HEAD = 4096  # bytes
+LABELFORMAT = ('pip install labelformat, and run labelformat convert --task object-detection --input-format {} '
+               '--category-names ALL,CLASSES --output-format coco --output-file coco.json')
 # Suffix, what the beginning of a file has, the format, and where its tool exports another one.
 FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
     ('.xml', rb'<annotations[\s\S]*<track\b', 'CVAT for video',
@@ -23,11 +25,14 @@ FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
     ('.json', rb'"coordinates"', 'CreateML', 'convert it to COCO JSON with Roboflow or RectLabel'),
     ('.json', rb'"schema_ref"|"darwin"|"bounding_box"[\s\S]*"slots"|"slots"', 'V7 Darwin',
      'run darwin dataset convert with the format coco'),
-    ('.json', rb'"data_row"|"Labeled Data"', 'Labelbox', 'write COCO JSON with its Python package'),
-    ('.ndjson', rb'', 'Labelbox, or Ultralytics', 'export as COCO or YOLO'),
+    ('.json', rb'"videos"\s*:', 'YouTube-VIS', 'write a COCO file whose images are the frames'),
+    ('.ndjson', rb'"data_row"', 'Labelbox', LABELFORMAT.format('labelbox --input-file FILE')),
+    ('.json', rb'"data_row"|"Labeled Data"', 'Labelbox', 'export it as NDJSON, which labelformat converts to COCO'),
+    ('.ndjson', rb'', 'Ultralytics', 'export as COCO or YOLO'),
     ('.txt', rb'^imagesource:|^(-?\d+(\.\d+)? ){8}\S+ \d\s', 'DOTA',
      'call convert_dota_to_yolo_obb of ultralytics.data.converter'),
-    ('.txt', rb'(?m)^[A-Za-z_]+ \d\.?\d* \d -?\d+\.?\d* -?\d+\.?\d* ', 'KITTI', 'run datum convert -if kitti -f coco'),
+    ('.txt', rb'(?m)^[A-Za-z_]+ \d\.?\d* \d -?\d+\.?\d* -?\d+\.?\d* ', 'KITTI',
+     LABELFORMAT.format('kitti --input-folder LABELS --images-rel-path ../IMAGES')),
     ('.txt', rb'^\d+,-?\d+,-?[\d.]+,-?[\d.]+,[\d.]+,[\d.]+,', 'MOT', 'run datum convert -if mot_seq -f coco'),
     *((suffix, rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco')
       for suffix in ('.tfrecord', '.tfrec', '.record')))

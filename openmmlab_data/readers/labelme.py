@@ -9,11 +9,13 @@ from PIL import Image
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.folder import Folder, peek
 from openmmlab_data.form.objects import box, ellipse, mask, merged, points_of, polygons, size_of
 from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.data.findings import NO_IMAGE
 from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import write_bytes
 from openmmlab_runs.texts import shown
 
 from .layouts import LABELME, Reading
@@ -44,6 +46,27 @@ def read_labelme(reading: Reading) -> LabelledData:
         picture.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), file)
         _read_shapes(shapes, picture, data.account)
     return complete(data, pictures, folder, read_lists(data, folder, 'Main', [one.path for one in pictures]))
+
+
+def with_embedded(folder: Folder, target: Path) -> Folder:
+    """Writes images that are only in files of LabelMe (`imageData`), and returns the folder with them."""
+    for path in folder.of('.json'):
+        if folder.image_of(path) or b'"imageData"' not in peek(path):
+            continue
+        content = read_json(path)
+        text = content.get('imageData') if isinstance(content, dict) else None
+        if not isinstance(text, str) or folder.match([_image_of(path)], path, path.parent):
+            continue
+        try:
+            image = base64.b64decode(text)
+            suffix = Image.open(io.BytesIO(image)).format
+        except NO_IMAGE as error:
+            raise UserError(f'{path} has an imageData that is no image ({first_line(error)}): put the image beside it, '
+                            'or save it anew.') from error
+        place = target / Path(folder.name(path)).with_suffix('.jpg' if suffix == 'JPEG' else f'.{suffix}'.lower())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(place, image)
+    return Folder(folder.root, [target]) if target.is_dir() else folder
 
 
 def _image_of(path: Path) -> str:

@@ -17,6 +17,7 @@ class ReadingOptions:
     semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
     masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
     colours: Path | None = None  # a file with classes and colours; None: one in the folder
+    embedded: Path | None = None  # a folder for images that are only in annotation files; None: these are left out
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ from .cvat import read_cvat
 from .foreign import name_foreign
 from .label_maps import find_label_maps, read_label_maps
 from .label_studio import read_label_studio
-from .labelme import read_labelme
+from .labelme import read_labelme, with_embedded
 from .layouts import COCO, CSV, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
 from .voc import read_voc
 from .yolo import labels_of_yolo, read_yolo
@@ -90,6 +90,8 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent
     folder = Folder(root)
+    if options.embedded:
+        folder = with_embedded(folder, options.embedded)
     if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
         raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
                         'annotations.')

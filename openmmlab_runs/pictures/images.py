@@ -21,6 +21,7 @@ ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views
 # A photo of most cameras. A segmentor needs memory for all classes at all pixels of an image: 10 GB for the 150 classes
 # of ADE20K, also in windows (mode 'slide').
 MAX_PIXELS = 16_000_000
+TOO_LARGE = 'pixels (width x height), but at most'  # in the error of more
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need, or take a config of the command new-config, which loads all bits')
 
@@ -77,8 +78,7 @@ def check_alone(count: int, name: str | Path) -> None:
 def check_pixels(size: tuple[int, int], name: str | Path, most: int | None) -> None:
     """Raises a UserError if an image of a size, height and width, has more than `most` pixels; None: any number."""
     if most is not None and size[0] * size[1] > most:
-        raise UserError(f'image {name} has {size[1]} x {size[0]} pixels (width x height), but at most {most} are '
-                        'allowed: scale it down.')
+        raise UserError(f'image {name} has {size[1]} x {size[0]} {TOO_LARGE} {most} are allowed: scale it down.')
 
 
 @contextmanager

@@ -125,8 +125,8 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run(scope, images, '--max-pixels', 100_000) == (
         f'error: 4 of 10 images are not painted (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
-        '(--tile 1024 predicts large ones in tiles; --max-pixels allows larger ones, for which a segmentor needs 4 '
-        'bytes for each class at each pixel).')
+        '(--tile 1024 predicts large ones in tiles; a --max-pixels above 100000 allows larger ones, for which a '
+        'segmentor needs 4 bytes a class and pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
     for told in ('a.jpeg cannot be read', 'large.png has 400 x 300 pixels (width x height), but at most 100000 are',
                  'line.png cannot be predicted (', f'{longest} cannot be written (File name too long)'):

@@ -1,4 +1,6 @@
 """Every record of a source is used or left out for a reason, an image has one name, and odd numbers are told."""
+import base64
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -12,12 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import find_data
 from openmmlab_runs.errors import UserError
-from tests.conftest import refusal
+from tests.conftest import ROOT, refusal
 from tests.openmmlab_data import layouts
 from tests.openmmlab_data.layouts import PIXELS, POLYGON, text
 from tests.tools.conftest import save
@@ -43,12 +46,18 @@ def says(data: LabelledData, words: str) -> bool:
 
 @pytest.mark.parametrize('write', [write for table in TABLES for writers in table.values() for write in writers])
 def test_nothing_of_any_layout_is_lost(write: layouts.Write, tmp_path: Path) -> None:
+    check_account(write, tmp_path)
+
+
+def check_account(write: layouts.Write, tmp_path: Path) -> list[str]:
+    """Returns the account."""
     write(tmp_path)
     data = find_data(tmp_path)
-    assert data.account.seen['images'] >= 4 and data.account.seen['objects'] >= 4 * (not data.is_semantic)
+    assert data.account.seen['images'] >= 2 and data.account.seen['objects'] >= 4 * (not data.is_semantic)
     assert [data.account.lost(what) for what in ('images', 'objects')] == [0, 0]
     assert SEEN.match(data.notes[0]) and not says(data, 'are lost')
     assert [key for key in data.account.fields if not key.startswith(('segments', 'score', 'keypoints'))] == []
+    return [*data.account.lines()]
 
 
 def changed(path: Path, draw: st.DataObject) -> bytes:
@@ -288,12 +297,16 @@ CSVS = dict(
     vott=('"image","xmin","ymin","xmax","ymax","label"\n', '"{}.jpg",10.0,20.0,30.0,50.0,"{}"\n'))
 
 
-@pytest.mark.parametrize('name', CSVS)
-def test_boxes_are_read_from_csv_files(name: str, tmp_path: Path) -> None:
+def csv_boxes(root: Path, name: str = 'tensorflow') -> None:
     head, line = CSVS[name]
     for _, _, stem, _ in layouts.samples():
-        save(tmp_path / f'images/{stem}.jpg', PIXELS)
-    text(tmp_path / 'boxes.csv', head + ''.join(line.format(stem, kind) for _, kind, stem, _ in layouts.samples()))
+        save(root / f'images/{stem}.jpg', PIXELS)
+    text(root / 'boxes.csv', head + ''.join(line.format(stem, kind) for _, kind, stem, _ in layouts.samples()))
+
+
+@pytest.mark.parametrize('name', CSVS)
+def test_boxes_are_read_from_csv_files(name: str, tmp_path: Path) -> None:
+    csv_boxes(tmp_path, name)
     data = find_data(tmp_path, val='0.5')
     assert data.classes == ['cat', 'dog'] and data.account.used == dict(images=4, objects=4) and not data.account.fields
     assert find_data(tmp_path / 'boxes.csv', val='0.5').account.used == data.account.used
@@ -337,10 +350,15 @@ def maps_of(values: dict[str, np.ndarray], suffix: str = '.png') -> layouts.Writ
 
 
 
-@pytest.mark.parametrize('suffix', ['.jpg', '.png'])
+@pytest.mark.parametrize('suffix', ['.jpg', '.png', '.gif'])
 def test_masks_of_two_values_are_found_file_by_file(suffix: str, tmp_path: Path) -> None:
     other = layouts.label_map(1 if suffix == '.png' else 255)
-    maps_of(dict(a=other, b=layouts.label_map(255)), suffix)(tmp_path / 'data')
+    maps_of(dict(a=other, b=layouts.label_map(255)), suffix.replace('gif', 'png'))(tmp_path / 'data')
+    for path in (tmp_path / 'data/masks').rglob('*.png') if suffix == '.gif' else ():
+        image = Image.fromarray((np.asarray(Image.open(path)) == 0).astype(np.uint8))
+        image.putpalette([255, 255, 255, 0, 0, 0])  # white is 0
+        image.save(path.with_suffix(suffix))
+        path.unlink()
     data = find_data(tmp_path / 'data', ReadingOptions(True))
     assert data.classes == ['background', 'foreground'] and len(data.splits['train']) == 2
     for found in layouts.loaded(data, tmp_path / 'out').values():
@@ -349,11 +367,29 @@ def test_masks_of_two_values_are_found_file_by_file(suffix: str, tmp_path: Path)
 
 @pytest.mark.parametrize('suffix, pixels, words', [
     ('.png', cv2.GaussianBlur(layouts.label_map(255), (5, 5), 1), 'look like masks of two values that were resized'),
-    ('.jpg', np.tile(np.arange(0, 240, 3, np.uint8), (60, 1)), 'is a JPEG file with more than two values'),
+    ('.jpg', np.tile(np.arange(0, 240, 3, np.uint8), (60, 1)), 'is a JPEG or GIF file, which may have two values only'),
     ('.png', layouts.label_map(1).astype(np.uint16) * 26001, 'as KITTI and MOTS have')])
 def test_label_maps_of_other_values_are_refused(suffix: str, pixels: np.ndarray, words: str, tmp_path: Path) -> None:
     maps_of(dict(a=pixels), suffix)(tmp_path)
     assert words in refusal(find_data, tmp_path, ReadingOptions(True, 'classes' if pixels.dtype == np.uint16 else None))
+
+
+def test_images_that_only_labelme_holds_are_written_beside_the_config(tmp_path: Path) -> None:
+    root, images = tmp_path / 'data', tmp_path / 'out_images'
+    layouts.labelme(layouts.shape('rectangle', [[10, 20], [30, 50]]))(root)
+    for image in root.rglob('*.jpg'):
+        path = image.with_suffix('.json')
+        held = dict(json.loads(path.read_text()), imageData=base64.b64encode(image.read_bytes()).decode())
+        text(path, json.dumps(held))
+        image.rename(image.with_suffix('.bak'))
+    assert 'has no images' in refusal(find_data, root)
+    data = find_data(root, ReadingOptions(embedded=images))
+    assert [len(data.splits[split]) for split in ('train', 'val')] == [2, 2] and data.account.used['images'] == 4
+    assert (images / 'train/a.jpg').read_bytes() == (root / 'train/a.bak').read_bytes()
+    for found in layouts.loaded(data, tmp_path / 'out').values():
+        assert Path(found.get_data_info(0)['img_path']).is_file()
+    text(path, json.dumps(dict(held, imageData='bm8=')))
+    assert 'has an imageData that is no image' in refusal(find_data, root, ReadingOptions(embedded=tmp_path / 'other'))
 
 
 @pytest.mark.parametrize('name, content, words', [
@@ -379,3 +415,17 @@ def test_names_in_files_count_where_their_own_say_nothing_and_gbk_is_read(tmp_pa
     layouts.labelme(layouts.shape('polygon', POLYGON))(tmp_path / 'labelme')
     (tmp_path / 'labelme/train/a.json').rename(tmp_path / 'labelme/train/task_7.json')
     assert names_of(find_data(tmp_path / 'labelme'))['train/a.jpg'] == ['cat']
+
+
+# The table of the guide
+
+WRITERS = {'CSV': csv_boxes, 'Cityscapes': cityscapes('labelIds', 'labelTrainIds', 'instanceIds'), **{
+    name: writers[0] for table in reversed(TABLES) for name, writers in table.items()}}
+ACCOUNTS = dict(csv.reader((ROOT / 'docs/guides/accounts.csv').read_text().splitlines()))
+
+
+@pytest.mark.parametrize('layout', WRITERS)
+def test_the_guide_has_the_account_of_each_layout(layout: str, tmp_path: Path) -> None:
+    """The row of accounts.csv is what one folder of the layout says, without names of files."""
+    account = ' '.join(check_account(WRITERS[layout], tmp_path))
+    assert ACCOUNTS[layout] == re.sub(r', such as [^;]+?(?=;|\.( |$))', '', account)

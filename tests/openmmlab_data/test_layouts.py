@@ -140,7 +140,8 @@ def foreign(root: Path, name: str, content: str) -> None:
         ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'Datumaro'),
         ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes polygons'),
         ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
-        ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI')))])
+        ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI'),
+        ('export.ndjson', '{"data_row": {"id": "a"}}\n', 'Labelbox'), ('a.json', '{"videos": []}', 'YouTube-VIS')))])
 def test_what_is_not_read_is_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     assert words in refusal(find_data, tmp_path)
