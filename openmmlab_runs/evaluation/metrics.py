@@ -1,6 +1,6 @@
 """What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,6 @@ from openmmlab_runs.registry import METRICS, MODELS
 
 require('mmdet')
 
-from mmdet.evaluation.functional import eval_recalls  # noqa: E402
 from mmdet.models import DetTTAModel  # noqa: E402
 
 AP, AR = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'), (
@@ -32,9 +31,9 @@ KINDS = ('bbox', 'segm', 'proposal', 'proposal_fast')
 class CocoMetric(BaseMetric):
     """COCO's metric with the arguments and results of mmdet's CocoMetric, for any ids. hotcoco computes it.
 
-    It differs from mmdet's in three points. mAP counts the `proposal_nums[2]` best boxes if 100 is not one of
-    `proposal_nums`, where mmdet returns -1. Without any prediction, all values are 0, where mmdet returns none. The
-    files that `outfile_prefix` asks for have the ids as they are written in the annotations.
+    It differs from mmdet's in three points. mAP counts as many boxes as the largest of `proposal_nums` if 100 is none
+    of them, where mmdet has -1. Without any prediction, all values are 0, where mmdet has none. 'proposal_fast' has the
+    recalls of 'proposal': mmdet's own fails with numpy 1.24 and newer.
 
     Args:
         ann_file: The annotations. Defaults to None: `instances` of the data samples.
@@ -66,6 +65,7 @@ class CocoMetric(BaseMetric):
         self.classwise, self.metric_items, self.proposal_nums = classwise, metric_items, [*proposal_nums]
         self.iou_thrs = np.linspace(.5, .95, 10) if iou_thrs is None else np.atleast_1d(iou_thrs)
         self.format_only, self.outfile_prefix = format_only, outfile_prefix
+        self.compared: tuple[COCO, COCO] | None = None  # boxes that are annotated and predicted, by classes
         for name, given, known in (('metric', self.metrics, KINDS), ('metric_items', metric_items or (), AP + AR)):
             if unknown := [one for one in given if one not in known]:
                 raise UserError(f'{name} of CocoMetric has {unknown[0]!r}: choose from {", ".join(known)}.')
@@ -98,15 +98,15 @@ class CocoMetric(BaseMetric):
                 dump(content, f'{self.outfile_prefix}.{kind}.json')
         if self.format_only:
             return {}
-        self.true = COCO(true)
-        self.found = {kind: self.true.load_res([
+        annotated = COCO(true)
+        loaded = {kind: annotated.load_res([
             {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas are those of masks
             | dict(image_id=numbers[self._id(one['image_id'])], category_id=one['category_id'] + 1)
             for one in boxes]) for kind, boxes in found.items()}
-        values: dict[str, float] = {}
-        for metric in self.metrics:
-            values |= self._recalls(coco, results) if metric == 'proposal_fast' else self._values(metric)
-        return values
+        if {'bbox', 'segm'} & {*self.metrics}:
+            self.compared = annotated, loaded['bbox']
+        return {name: value for metric in self.metrics
+                for name, value in self._values(metric, annotated, loaded).items()}
 
     @cached_property
     def _annotated(self) -> Coco:  # only the main process reads it
@@ -128,15 +128,16 @@ class CocoMetric(BaseMetric):
                 raise UserError(f'the model predicts class {label}, but the annotations have {len(ids)} classes of the '
                                 "dataset: set num_classes of the model's head to that.")
 
-    def _values(self, metric: str) -> dict[str, float]:
+    def _values(self, metric: str, true: COCO, found: Mapping[str, COCO]) -> dict[str, float]:
         kind = 'segm' if metric == 'segm' else 'bbox'
-        evaluation = COCOeval(self.true, self.found[kind], kind)
+        evaluation = COCOeval(true, found[kind], kind)
         params, limits = evaluation.params, sorted(self.proposal_nums)
-        params.max_dets, params.iou_thrs, params.use_cats = limits, self.iou_thrs.tolist(), metric != 'proposal'
+        params.max_dets, params.iou_thrs, params.use_cats = limits, self.iou_thrs.tolist(), metric in ('bbox', 'segm')
         evaluation.evaluate()
         evaluation.accumulate()
         # By threshold of IoU, recall (precision only), class, range of areas, and limit.
-        precision, recall = evaluation.eval['precision'], evaluation.eval['recall']
+        arrays: Any = evaluation.eval
+        precision, recall = arrays['precision'], arrays['recall']
         usual = limits.index(100) if 100 in limits else 2
         means = [mean(part) for part in (
             precision[..., 0, usual], *(precision[self.iou_thrs == iou][..., 0, 2] for iou in (.5, .75)),
@@ -144,23 +145,13 @@ class CocoMetric(BaseMetric):
             *(recall[..., 0, limit] for limit in (0, 1, 2)), *(recall[..., area, 2] for area in (1, 2, 3)))]
         values = dict(zip(AP + AR, means, strict=True))
         print_log(f'{metric}: ' + ', '.join(f'{name} {value:.3f}' for name, value in values.items()), 'current')
+        if metric == 'proposal_fast':
+            return {f'AR@{limit}': values[name] for limit, name in zip(limits, AR, strict=False)}
         if metric == 'proposal':
             return {name: round(values[name], 3) for name in self.metric_items or AR}
         by_class = {f'{one["name"]}_precision': round(mean(precision[:, :, index, 0, 2], math.nan), 3)
-                    for index, one in enumerate(self.true.dataset['categories'])} if self.classwise else {}
+                    for index, one in enumerate(true.dataset['categories'])} if self.classwise else {}
         return by_class | {f'{metric}_{name}': round(values[name], 3) for name in self.metric_items or AP}
-
-    def _recalls(self, coco: Coco, results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Returns the recalls of mmdet's `proposal_fast`, which matches boxes otherwise than COCO: by overlap alone."""
-        true: dict[Any, list[list[float]]] = {}
-        for one in coco['annotations']:
-            if not one['iscrowd'] and not one.get('ignore'):
-                x, y, width, height = one['bbox']
-                true.setdefault(one['image_id'], []).append([x, y, x + width, y + height])
-        recalls = eval_recalls(
-            [np.array(true.get(self._id(one['img_id']), []), np.float32).reshape(-1, 4) for one in results],
-            [one['bboxes'] for one in results], self.proposal_nums, self.iou_thrs)
-        return {f'AR@{limit}': value for limit, value in zip(self.proposal_nums, recalls.mean(axis=1), strict=True)}
 
 
 def mean(values: np.ndarray, default: float = -1.) -> float:
@@ -169,7 +160,7 @@ def mean(values: np.ndarray, default: float = -1.) -> float:
     return float(values.mean()) if values.size else default
 
 
-def predictions(results: Iterable[Mapping[str, Any]], kind: str) -> list[Entry]:
+def predictions(results: Sequence[Mapping[str, Any]], kind: str) -> list[Entry]:
     """Returns predictions in COCO's layout, 'bbox' or 'segm', but with the label as `category_id`."""
     found = []
     for one in results:

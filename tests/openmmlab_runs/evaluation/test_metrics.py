@@ -39,13 +39,13 @@ def rewrite(coco: dict, samples: list, image: str, category: str, annotation: st
     return coco, samples
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 99), st.sampled_from((.3, 1.)), st.tuples(*3 * [st.sampled_from([*WAYS])]), st.booleans(),
        st.sampled_from((
     dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(3, 5, 10)),
     dict(metric='bbox', iou_thrs=[.3, .5, .75]), dict(metric='bbox', metric_items=['mAP_75', 'AR_m@1000']),
     dict(metric='bbox', proposal_nums=(100, 3, 1)), dict(metric='segm', proposal_nums=(1, 2, 100), iou_thrs=.5),
-    dict(metric=['proposal', 'proposal_fast']), dict(metric='bbox', sort_categories=True, use_mp_eval=True))))
+    dict(metric='proposal'), dict(metric='bbox', sort_categories=True, use_mp_eval=True))))
 def test_metrics_are_those_of_mmdet_for_any_ids(
         annotations: Path, tmp_path: Path, seed: int, share: float, ways: tuple[str, str, str], has_areas: bool,
         kwargs: dict) -> None:
@@ -73,6 +73,15 @@ def test_metrics_are_those_of_mmdet_for_any_ids(
         assert 0 < found.pop(f'coco/{kwargs["metric"]}_mAP') <= 1
     assert list(found) == list(expected) != []
     np.testing.assert_array_equal(list(found.values()), list(expected.values()))
+
+
+def test_recalls_have_the_names_of_mmdet(annotations: Path) -> None:
+    """Its own values cannot be had: it makes arrays of several shapes, which numpy refuses."""
+    samples = predict(annotations)
+    full = compute(CocoMetric, annotations, samples, metric='proposal', proposal_nums=(1, 5, 20))
+    fast = compute(CocoMetric, annotations, samples, metric='proposal_fast', proposal_nums=(1, 5, 20))
+    assert [*fast] == ['coco/AR@1', 'coco/AR@5', 'coco/AR@20']
+    assert [round(value, 3) for value in fast.values()] == [*full.values()][:3]
 
 
 @pytest.mark.parametrize('way', WAYS)
@@ -131,8 +140,8 @@ def test_mAP_is_of_the_largest_number_unless_100_is_one(annotations: Path, tmp_p
         bboxes=sample['pred_instances']['bboxes'].new_tensor([[x, y, x + w, y + h] for x, y, w, h in boxes]),
         scores=sample['pred_instances']['scores'].new_ones(150),
         labels=sample['pred_instances']['labels'].new_zeros(150))
-    values = [compute(kind, tmp_path / 'many.json', [sample], metric_items=['mAP'], **more)['coco/bbox_mAP'] for kind, more
-              in ((MMDetCocoMetric, {}), (CocoMetric, {}), (CocoMetric, dict(proposal_nums=(1, 10, 200))))]
+    values = [compute(kind, tmp_path / 'many.json', [sample], **more)['coco/bbox_mAP'] for kind, more in (
+        (MMDetCocoMetric, {}), (CocoMetric, {}), (CocoMetric, dict(proposal_nums=(1, 10, 200))))]
     assert values == [0.663, 0.663, 1.]
 
 
