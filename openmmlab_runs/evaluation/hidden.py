@@ -22,8 +22,8 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
             limit = 100 if 100 in metric.proposal_nums else max(metric.proposal_nums)
             objects, boxes = (_crowded(coco, limit) for coco in metric.compared)
             if objects or boxes:
-                yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more objects '
-                       f'and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums of '
+                yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more '
+                       f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums of '
                        f"the metric to 'openmmlab_runs.CocoMetric' and (1, 10, {max(objects + boxes)}).")
             empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
             if empty:
