@@ -23,8 +23,8 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
             objects, boxes = (_crowded(coco, limit) for coco in metric.compared)
             if objects or boxes:
                 yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more '
-                       f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums of '
-                       f"the metric to 'openmmlab_runs.CocoMetric' and (1, 10, {max(objects + boxes)}).")
+                       f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums '
+                       f"of the metric to 'openmmlab_runs.CocoMetric' and (1, 10, {max(objects + boxes)}).")
             empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
             if empty:
                 yield (f'{len(empty)} of {len(metric.compared[0].imgs)} images have no annotation, so each box there '

@@ -37,7 +37,7 @@ class CocoMetric(BaseMetric):
 
     Args:
         ann_file: The annotations. Defaults to None: `instances` of the data samples.
-        metric: 'bbox', 'segm', 'proposal' or 'proposal_fast', or a list of them.
+        metric: One or a list of 'bbox', 'segm', 'proposal' and 'proposal_fast'.
         classwise: Whether results have the AP of each class, as `<class>_precision`.
         proposal_nums: How many boxes with the best scores count in an image, for each class: three numbers.
         iou_thrs: Defaults to None: 0.5 to 0.95 in steps of 0.05.
@@ -86,7 +86,8 @@ class CocoMetric(BaseMetric):
 
     def compute_metrics(self, results: list[dict[str, Any]]) -> dict[str, float]:
         coco = self._annotated if self.ann_file else of_samples(results, self.dataset_meta['classes'])
-        numbers = {one['id']: index for index, one in enumerate(coco['images'], start=1)}
+        ids_in_order = sorted({one['id'] for one in coco['images']}, key=in_order)  # boxes of equal scores are in it
+        numbers = {id: index for index, id in enumerate(ids_in_order, start=1)}
         true, ids = with_numbers(coco, numbers, self.dataset_meta['classes'], self.sort_categories)
         self._check(results, numbers, ids)
         found = {kind: predictions(results, kind) for kind in ('bbox', 'segm')
@@ -154,6 +155,11 @@ class CocoMetric(BaseMetric):
         return by_class | {f'{metric}_{name}': round(values[name], 3) for name in self.metric_items or AP}
 
 
+def in_order(id: Any) -> tuple[bool, Any]:
+    """Returns the key that sorts ids: numbers, then text."""
+    return isinstance(id, str), id
+
+
 def mean(values: np.ndarray, default: float = -1.) -> float:
     """Returns the mean of the values that COCO's metric has; -1 stands for classes and areas without objects."""
     values = values[values > -1]
@@ -208,7 +214,7 @@ def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str],
     pairs = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])
              if one['name'] in classes]
     if is_sorted:
-        pairs.sort(key=lambda pair: (isinstance(pair[0]['id'], str), pair[0]['id']))
+        pairs.sort(key=lambda pair: in_order(pair[0]['id']))
     labels = {one['id']: label for label, (one, _) in enumerate(pairs)}
     keys = ('bbox', 'area', 'iscrowd', 'segmentation')
     return dict(
