@@ -16,7 +16,7 @@ from openmmlab_data.channels import Bands, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
 from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
 from openmmlab_data.descriptions import describe_data
-from openmmlab_data.fitted_model import fit_model, is_for_cpu, start_at_random, take_bands
+from openmmlab_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.image_sizes import Fit, fit_images
 from openmmlab_data.readers.layouts import ReadingOptions
@@ -94,7 +94,8 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     lines = [*describe_data(data, fit, bands), *start.sentences, *_hint(data, task, base)]
     with base_for(start.name, out) as inherited:
         labels = write_labels(out.with_name(f'{out.stem}_annotations'), data)
-        own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands)
+        own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
+                        most_boxes(start.new.model))
         values = {'_base_': inherited, **own, **start.changes(), 'load_from': load_from}
         if asked.batch == 'auto':
             write_text(out, assignments(values))

@@ -23,7 +23,7 @@ class Code:
 
 
 def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: LabelledData,
-              labels: dict[str, dict[str, Any]], fit: Fit, bands: Bands | None) -> dict[str, Any]:
+              labels: dict[str, dict[str, Any]], fit: Fit, bands: Bands | None, most: int) -> dict[str, Any]:
     """Returns the values of a config, but those of its model.
 
     Args:
@@ -35,6 +35,7 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
         labels: The arguments of the datasets, from `write_labels`.
         fit: The sizes of images.
         bands: The channels of images that mmcv's loader does not read whole. None: it does.
+        most: How many boxes of an image the model predicts at most; mmdet's metric counts 100.
     """
     warm_up = max(WARM_UP[0], min(WARM_UP[1], iters // 8))
     end = Code('max_iters') if iters > warm_up else warm_up + 1
@@ -46,7 +47,7 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
         test_pipeline=_pipeline(task, bands, [], [_test_resize(task, fit)]),
         train_dataloader=_loader('train', labels, Code('batch_size'), dict(type='InfiniteSampler', shuffle=True), **(
             {} if data.is_semantic else dict(filter_cfg=dict(filter_empty_gt=asked.drop_empty)))),
-        **_evaluation('val', task, labels), **_evaluation('test', task, labels),
+        **_evaluation('val', task, labels, most), **_evaluation('test', task, labels, most),
         train_cfg=dict(_delete_=True, type='IterBasedTrainLoop', max_iters=Code('max_iters'),
                        val_interval=Code('val_interval')),
         param_scheduler=[
@@ -120,11 +121,13 @@ def _loader(split: str, labels: dict[str, dict[str, Any]], batch: Any, sampler: 
         labels[split], data_root=Code('data_root'), metainfo=Code('metainfo'), pipeline=pipeline, **more))
 
 
-def _evaluation(split: str, task: str, labels: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _evaluation(split: str, task: str, labels: dict[str, dict[str, Any]], most: int) -> dict[str, Any]:
     if split not in labels:
         return {f'{split}_{part}': Code(f'val_{part}') for part in ('dataloader', 'evaluator')}
     is_coco = task != 'semantic'
     loader = _loader(split, labels, 1, dict(type='DefaultSampler', shuffle=False),
                      **(dict(test_mode=True) if is_coco else {}))
-    return {f'{split}_dataloader': loader, f'{split}_evaluator': dict(
-        _delete_=True, **TASKS[task].evaluator, **(dict(ann_file=labels[split]['ann_file']) if is_coco else {}))}
+    evaluator = dict(TASKS[task].evaluator, **(dict(ann_file=labels[split]['ann_file']) if is_coco else {}))
+    if is_coco and most > 100:
+        evaluator |= dict(type='openmmlab_runs.CocoMetric', proposal_nums=(1, 10, most))
+    return {f'{split}_dataloader': loader, f'{split}_evaluator': dict(_delete_=True, **evaluator)}

@@ -35,6 +35,12 @@ def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
                     part[key] = max(part[key], number)
 
 
+def most_boxes(model: dict[str, Any]) -> int:
+    """Returns how many boxes of an image a detector predicts at most; 0 if it has no `max_per_img`."""
+    return max((part['max_per_img'] for path, part in walk(model.get('test_cfg') or {})
+                if 'rpn' not in path and 'max_per_img' in part), default=0)
+
+
 def set_classes(model: dict[str, Any], number: int) -> None:
     """Sets the number of classes in all heads of a model, in place; a region proposal network has one class."""
     for path, part in walk(model):

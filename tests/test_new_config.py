@@ -82,14 +82,17 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
         }, '') for arch, scale, iters, batch in (('nano', (480, 360), 400, 4), ('tiny', (1333, 1000), 8000, 8))),
     # The model is that of another config.
     (voc, dict(base=RETINANET), {'model.backbone.type': 'ResNet', 'model.backbone.padding': None,
-                                 'model.bbox_head.num_classes': 2, 'train_cfg.max_iters': 8000}, ''),
+                                 'model.bbox_head.num_classes': 2, 'train_cfg.max_iters': 8000,
+                                 'val_evaluator.type': 'CocoMetric', 'val_evaluator.proposal_nums': None}, ''),
     (voc, dict(base=RETINANET, random_weights=True), {'model.backbone.init_cfg': None}, ''),
     (voc, dict(base=RETINANET, arch='small'), {
         'model.backbone.arch': 'small', 'model.backbone.init_cfg.checkpoint': 'cpvt_mm://pyramid-cpvt-small',
         'model.bbox_head.num_classes': 2, **EXACT}, 'small, weights from ImageNet (14 MB)'),
     (yolo_polygons, dict(base=NANO), {'val_evaluator.metric': 'bbox', 'model.bbox_head.num_classes': 2}, ''),
     (yolo_polygons, dict(base=NUCLEI), {'load_from': f'{NUCLEI}/model.safetensors', 'train_cfg.max_iters': 400,
-                                        'model.roi_head.mask_head.num_classes': 2}, 'The model starts from'),
+                                        'model.roi_head.mask_head.num_classes': 2,
+                                        'test_evaluator.type': 'openmmlab_runs.CocoMetric',
+                                        'test_evaluator.proposal_nums': (1, 10, 500)}, 'The model starts from'),
     # Hooks are those that are asked for. There are more validations if they can end the training.
     (label_maps, dict(iters=4000), {STOPPING: None, 'default_hooks.ema': None, 'val_interval': 1000}, ''),
     (voc, dict(iters=4000, early_stop=3, ema=True), {

@@ -31,7 +31,7 @@ def prepare(cfg: Config) -> Config:
     - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
     - `randomness.seed` is drawn, if it is open and all processes can agree on it.
     - Several processes can train on a CPU.
-    - mmdet's CocoMetric becomes `FastCocoMetric`.
+    - mmdet's CocoMetric becomes that of this project.
     - Its copies have no secrets and no templates; see `RunConfig`.
 
     A config that is prepared already is returned unchanged. An optimizer of an unknown name is a UserError.
@@ -103,7 +103,7 @@ def _set_metrics(cfg: Config, scope: str | None) -> None:
         for metric in dicts(cfg.get(name)):
             kind = _find(METRICS, metric.get('type'), metric.get('_scope_', scope))
             if f'{getattr(kind, "__module__", "")}.'.startswith('mmdet.') and kind.__name__ == 'CocoMetric':
-                metric['type'] = 'openmmlab_runs.FastCocoMetric'
+                metric['type'] = 'openmmlab_runs.CocoMetric'
 
 
 def _seed_batches(loader: dict[str, Any], endless: bool) -> None:

@@ -1,151 +1,230 @@
 """What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
-import json
-import os.path
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from importlib.util import find_spec
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
-from mmengine.fileio import dump, load
+import torch
+from hotcoco import COCO, COCOeval, mask
+from mmengine.evaluator import BaseMetric
+from mmengine.fileio import dump
+from mmengine.logging import print_log
 
-from openmmlab_runs.data.coco import FIELDS, Coco, Entry, read_coco, to_id
+from openmmlab_runs.data.coco import Coco, Entry, read_coco, to_id
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS, MODELS
 
 require('mmdet')
 
-from mmdet.evaluation import CocoMetric  # noqa: E402
-from mmdet.evaluation.metrics import coco_metric  # noqa: E402
 from mmdet.models import DetTTAModel  # noqa: E402
-from pycocotools.cocoeval import COCOeval  # noqa: E402
+
+AP, AR = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'), (
+    'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+KINDS = ('bbox', 'segm', 'proposal', 'proposal_fast')
 
 
-def summarize(evaluation: COCOeval) -> None:
-    """Prints pycocotools' summary, with a heading: it is the same text for boxes and for masks."""
-    print(dict(bbox='boxes:', segm='masks:').get(evaluation.params.iouType, ''))
-    COCOeval.summarize(evaluation)
+@METRICS.register_module(name=['CocoMetric', 'FastCocoMetric'])  # the second name is that of earlier releases
+class CocoMetric(BaseMetric):
+    """COCO's metric with the arguments and results of mmdet's CocoMetric, for any ids. hotcoco computes it.
 
+    It differs from mmdet's in three points. mAP counts as many boxes as the largest of `proposal_nums` if 100 is none
+    of them, where mmdet has -1. Without any prediction, all values are 0, where mmdet has none. 'proposal_fast' has the
+    recalls of 'proposal': mmdet's own fails with numpy 1.24 and newer.
 
-def own_evaluation() -> AbstractContextManager[Any]:
-    """Lets mmdet summarize as above, and evaluate in C++, if faster-coco-eval is installed, whose summary has another
-    mAP, of the most boxes in `proposal_nums` instead of 100.
+    Args:
+        ann_file: The annotations. Defaults to None: `instances` of the data samples.
+        metric: One or a list of 'bbox', 'segm', 'proposal' and 'proposal_fast'.
+        classwise: Whether results have the AP of each class, as `<class>_precision`.
+        proposal_nums: How many boxes with the best scores count in an image, for each class: three numbers.
+        iou_thrs: Defaults to None: 0.5 to 0.95 in steps of 0.05.
+        metric_items: Names of results. Defaults to None: those of mAP, of proposals those of AR.
+        format_only: Whether to write predictions only.
+        outfile_prefix: Predictions are written to `<prefix>.bbox.json` and `<prefix>.segm.json`, and annotations of
+            data samples to `<prefix>.gt.json`. Defaults to None: to no file.
+        backend_args: For `ann_file`; see mmengine.
+        collect_device: 'cpu' or 'gpu', where results of processes are joined.
+        prefix: Of the names of results. Defaults to None: 'coco'.
+        sort_categories: Whether categories are in the order of their ids, as in Objects365.
+        use_mp_eval: Has no effect: hotcoco computes with threads.
     """
-    kinds: dict[str, Any] = {name: getattr(coco_metric, name) for name in ('COCOeval', 'COCOevalMP')}
-    if find_spec('faster_coco_eval'):
-        from faster_coco_eval import COCOeval_faster
-        kinds = dict.fromkeys(kinds, COCOeval_faster)
-    kinds = {name: type(name, (kind,), dict(summarize=summarize)) for name, kind in kinds.items()}
-    return patch.multiple(coco_metric, **kinds)
+    default_prefix = 'coco'
 
+    def __init__(self, ann_file: str | None = None, metric: str | list[str] = 'bbox', classwise: bool = False,
+                 proposal_nums: Sequence[int] = (100, 300, 1000), iou_thrs: float | Sequence[float] | None = None,
+                 metric_items: Sequence[str] | None = None, format_only: bool = False,
+                 outfile_prefix: str | None = None, backend_args: dict[str, Any] | None = None,
+                 collect_device: str = 'cpu', prefix: str | None = None, sort_categories: bool = False,
+                 use_mp_eval: bool = False) -> None:
+        super().__init__(collect_device, prefix)
+        self.metrics = [metric] if isinstance(metric, str) else metric
+        self.ann_file, self.backend_args, self.sort_categories = ann_file, backend_args, sort_categories
+        self.classwise, self.metric_items, self.proposal_nums = classwise, metric_items, [*proposal_nums]
+        self.iou_thrs = np.linspace(.5, .95, 10) if iou_thrs is None else np.atleast_1d(iou_thrs)
+        self.format_only, self.outfile_prefix = format_only, outfile_prefix
+        self.compared: tuple[COCO, COCO] | None = None  # boxes that are annotated and predicted, by classes
+        for name, given, known in (('metric', self.metrics, KINDS), ('metric_items', metric_items or (), AP + AR)):
+            if unknown := [one for one in given if one not in known]:
+                raise UserError(f'{name} of CocoMetric has {unknown[0]!r}: choose from {", ".join(known)}.')
+        if len(self.proposal_nums) != 3:
+            raise UserError(f'proposal_nums of CocoMetric is {tuple(proposal_nums)}: give three numbers.')
+        if format_only and not outfile_prefix:
+            raise UserError('CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')
 
-def number(ids: Iterable[Hashable]) -> dict[Any, int]:
-    """Returns a number for each id: 1 for the first one, and so on."""
-    return {id: index for index, id in enumerate(dict.fromkeys(ids), start=1)}
+    def process(self, data_batch: Any, data_samples: Sequence[Mapping[str, Any]]) -> None:
+        for sample in data_samples:
+            found = {key: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+                     for key, value in sample['pred_instances'].items()}
+            if isinstance(masks := found.get('masks'), np.ndarray):
+                found['masks'] = mask.encode(np.asfortranarray(masks.transpose(1, 2, 0), np.uint8))
+            self.results.append(dict(
+                found, img_id=sample['img_id'], ori_shape=sample['ori_shape'],
+                instances=None if self.ann_file else sample['instances']))  # they are large
 
-
-def with_numbers(coco: Coco, has_masks: bool) -> dict[str, list[Entry]]:
-    """Returns annotations whose ids are numbers from 1 on, in the same order, and masks only if they are wanted."""
-    images = number([*(one['id'] for one in coco['images']), *(one['image_id'] for one in coco['annotations'])])
-    # Objects of an image or category that is not listed have numbers that are not listed either.
-    categories = number([*(one['id'] for one in coco['categories']),
-                         *(one['category_id'] for one in coco['annotations'])])
-    keys = (*FIELDS['annotations'],) if has_masks else [key for key in FIELDS['annotations'] if key != 'segmentation']
-    return dict(
-        images=[dict(image, id=images[image['id']]) for image in coco['images']],
-        categories=[dict(category, id=categories[category['id']]) for category in coco['categories']],
-        annotations=[{**{key: one[key] for key in keys if key in one}, 'id': index, 'image_id': images[one['image_id']],
-                      'category_id': categories[one['category_id']]}
-                     for index, one in enumerate(coco['annotations'], start=1)])
-
-
-@METRICS.register_module()
-class FastCocoMetric(CocoMetric):
-    """mmdet's CocoMetric, with the same arguments and results, for any ids; in C++ if faster-coco-eval is installed.
-
-    pycocotools takes an object whose id is 0 for one that was not found. So the metric counts with numbers from 1 on.
-    The files that `outfile_prefix` asks for have the ids of the annotations.
-    """
-
-    def __init__(self, ann_file: str | None = None, *, backend_args: dict[str, Any] | None = None,
-                 sort_categories: bool = False, **kwargs: Any) -> None:
-        if kwargs.get('iou_thrs') is not None:
-            kwargs['iou_thrs'] = np.atleast_1d(kwargs['iou_thrs'])  # pycocotools fails with a list
-        self.ann_file = ann_file
-        # The numbers of images, by ids; and ids as they are written, by numbers.
-        self.numbers: dict[Any, int] = {}
-        self.image_ids: dict[int, Any] = {}
-        self.category_ids: dict[int, Any] = {}
-        if ann_file is None:
-            super().__init__(**kwargs)
-            return
-        coco = read_coco(ann_file, backend_args)
-        written = coco.texts.get(('categories', 'id'), {})
-        categories = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
-        if sort_categories:
-            categories.sort(key=lambda pair: (isinstance(pair[0]['id'], str), pair[0]['id']))
-        coco['categories'] = [one for one, _ in categories]
-        self.category_ids = {index: text for index, (_, text) in enumerate(categories, start=1)}
-        self.numbers = number(image['id'] for image in coco['images'])
-        with TemporaryDirectory() as folder:
-            path = os.path.join(folder, 'annotations.json')
-            with open(path, 'w') as file:
-                json.dump(with_numbers(coco, 'segm' in kwargs.get('metric', 'bbox')), file)
-            super().__init__(path, **kwargs)
-
-    def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        if 'segm' in self.metrics and results and 'masks' not in results[0][1]:
-            raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
-        results = [(dict(true, img_id=image), dict(found, img_id=image))
-                   for true, found in results for image in [self._number(found['img_id'])]]
-        with TemporaryDirectory() as self.folder, own_evaluation():
-            return super().compute_metrics(results)
-
-    def _number(self, id: Any) -> int:
-        """Returns the number of an image. Without an annotation file, those of the data samples are numbered."""
-        written = id
-        with suppress(ValueError):  # other datasets may have ids of any kind
-            id = to_id(id) if self.ann_file else id
-        image = self.numbers.get(id) if self.ann_file else self.numbers.setdefault(id, len(self.numbers) + 1)
-        if image is None:
-            raise UserError(f'the metric has predictions for the image with id {id!r}, but its ann_file '
-                            f'{self.ann_file} has no such image: set ann_file to the annotations of the dataset.')
-        self.image_ids[image] = written
-        return image
-
-    def results2json(self, results: Sequence[dict[str, Any]], outfile_prefix: str) -> dict[str, str]:
-        """Writes predictions: with numbers, as mmdet reads them, and with ids where `outfile_prefix` asks for it."""
-        files = super().results2json(results, os.path.join(self.folder, 'results'))
-        for file in {*files.values()} if self.outfile_prefix else ():
-            self._write_with_ids(file, outfile_prefix)
-        return files
-
-    def gt_to_coco_json(self, gt_dicts: Sequence[dict[str, Any]], outfile_prefix: str) -> str:
-        file = super().gt_to_coco_json(gt_dicts, os.path.join(self.folder, 'results'))
+    def compute_metrics(self, results: list[dict[str, Any]]) -> dict[str, float]:
+        coco = self._annotated if self.ann_file else of_samples(results, self.dataset_meta['classes'])
+        ids_in_order = sorted({one['id'] for one in coco['images']}, key=in_order)  # boxes of equal scores are in it
+        numbers = {id: index for index, id in enumerate(ids_in_order, start=1)}
+        true, ids = with_numbers(coco, numbers, self.dataset_meta['classes'], self.sort_categories)
+        self._check(results, numbers, ids)
+        found = {kind: predictions(results, kind) for kind in ('bbox', 'segm')
+                 if kind == 'bbox' or (results and 'masks' in results[0])}
         if self.outfile_prefix:
-            self._write_with_ids(file, outfile_prefix)
-        return file
+            files = {kind: [dict(one, category_id=ids[one['category_id']]) for one in boxes]
+                     for kind, boxes in found.items()}
+            for kind, content in {**files, **({} if self.ann_file else dict(gt=coco))}.items():
+                dump(content, f'{self.outfile_prefix}.{kind}.json')
+        if self.format_only:
+            return {}
+        annotated = COCO(true)
+        loaded = {kind: annotated.load_res([
+            {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas are those of masks
+            | dict(image_id=numbers[self._id(one['image_id'])], category_id=one['category_id'] + 1)
+            for one in boxes]) for kind, boxes in found.items()}
+        if {'bbox', 'segm'} & {*self.metrics}:
+            self.compared = annotated, loaded['bbox']
+        return {name: value for metric in self.metrics
+                for name, value in self._values(metric, annotated, loaded).items()}
 
-    def _write_with_ids(self, file: str, outfile_prefix: str) -> None:
-        content = load(file)
-        is_true = isinstance(content, dict)
-        for image in content['images'] if is_true else ():
-            image['id'] = self.image_ids[image['id']]
-        for one in content.get('annotations', []) if is_true else content:
-            one['image_id'] = self.image_ids[one['image_id']]
-            one['category_id'] = self.category_ids.get(one['category_id'], one['category_id'])
-        path = f'{outfile_prefix}{os.path.basename(file).removeprefix("results")}'
-        if '://' in path:
-            dump(content, path)
-        else:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            write_text(Path(path), json.dumps(content))
+    @cached_property
+    def _annotated(self) -> Coco:  # only the main process reads it
+        return read_coco(str(self.ann_file), self.backend_args)
+
+    def _id(self, written: Any) -> Any:
+        with suppress(ValueError):  # other datasets may have ids of any kind
+            return to_id(written) if self.ann_file else written
+        return written
+
+    def _check(self, results: Sequence[Mapping[str, Any]], numbers: Mapping[Any, int], ids: Sequence[Any]) -> None:
+        for one in results:
+            if 'segm' in self.metrics and 'masks' not in one:
+                raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
+            if self._id(one['img_id']) not in numbers:
+                raise UserError(f'the metric has predictions for the image with id {one["img_id"]!r}, but its ann_file '
+                                f'{self.ann_file} has no such image: set ann_file to the annotations of the dataset.')
+            if (label := one['labels'].max(initial=-1)) >= len(ids):
+                raise UserError(f'the model predicts class {label}, but the annotations have {len(ids)} classes of the '
+                                "dataset: set num_classes of the model's head to that.")
+
+    def _values(self, metric: str, true: COCO, found: Mapping[str, COCO]) -> dict[str, float]:
+        kind = 'segm' if metric == 'segm' else 'bbox'
+        evaluation = COCOeval(true, found[kind], kind)
+        params, limits = evaluation.params, sorted(self.proposal_nums)
+        params.max_dets, params.iou_thrs, params.use_cats = limits, self.iou_thrs.tolist(), metric in ('bbox', 'segm')
+        evaluation.evaluate()
+        evaluation.accumulate()
+        # By threshold of IoU, recall (precision only), class, range of areas, and limit.
+        arrays: Any = evaluation.eval
+        precision, recall = arrays['precision'], arrays['recall']
+        usual = limits.index(100) if 100 in limits else 2
+        means = [mean(part) for part in (
+            precision[..., 0, usual], *(precision[self.iou_thrs == iou][..., 0, 2] for iou in (.5, .75)),
+            *(precision[..., area, 2] for area in (1, 2, 3)),
+            *(recall[..., 0, limit] for limit in (0, 1, 2)), *(recall[..., area, 2] for area in (1, 2, 3)))]
+        values = dict(zip(AP + AR, means, strict=True))
+        print_log(f'{metric}: ' + ', '.join(f'{name} {value:.3f}' for name, value in values.items()), 'current')
+        if metric == 'proposal_fast':
+            return {f'AR@{limit}': values[name] for limit, name in zip(limits, AR, strict=False)}
+        if metric == 'proposal':
+            return {name: round(values[name], 3) for name in self.metric_items or AR}
+        by_class = {f'{one["name"]}_precision': round(mean(precision[:, :, index, 0, 2], math.nan), 3)
+                    for index, one in enumerate(true.dataset['categories'])} if self.classwise else {}
+        return by_class | {f'{metric}_{name}': round(values[name], 3) for name in self.metric_items or AP}
+
+
+def in_order(id: Any) -> tuple[bool, Any]:
+    """Returns the key that sorts ids: numbers, then text."""
+    return isinstance(id, str), id
+
+
+def mean(values: np.ndarray, default: float = -1.) -> float:
+    """Returns the mean of the values that COCO's metric has; -1 stands for classes and areas without objects."""
+    values = values[values > -1]
+    return float(values.mean()) if values.size else default
+
+
+def predictions(results: Sequence[Mapping[str, Any]], kind: str) -> list[Entry]:
+    """Returns predictions in COCO's layout, 'bbox' or 'segm', but with the label as `category_id`."""
+    found = []
+    for one in results:
+        boxes = one['bboxes'].astype(float)
+        boxes[:, 2:] -= boxes[:, :2]
+        scores = one.get('mask_scores', one['scores']) if kind == 'segm' else one['scores']
+        for index, row in enumerate(zip(boxes.tolist(), scores.tolist(), one['labels'].tolist(), strict=True)):
+            found.append(dict(image_id=one['img_id'], **dict(zip(('bbox', 'score', 'category_id'), row, strict=True))))
+            if kind == 'segm':
+                found[-1]['segmentation'] = _as_text(one['masks'][index])
+    return found
+
+
+def _as_text(encoded: Any) -> Any:
+    """Returns a run-length encoding for JSON."""
+    counts = encoded.get('counts') if isinstance(encoded, dict) else None
+    return dict(encoded, counts=counts.decode()) if isinstance(counts, bytes) else encoded
+
+
+def of_samples(results: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Coco:
+    """Returns the annotations of data samples in COCO's layout; categories have the numbers of labels as ids."""
+    coco = Coco(dict(images=[], annotations=[], categories=[dict(id=label, name=name)
+                                                            for label, name in enumerate(classes)]))
+    for result in results:
+        height, width = result['ori_shape'][:2]
+        coco['images'].append(dict(id=result['img_id'], file_name='', height=height, width=width))
+        for one in result['instances']:
+            left, top, right, bottom = one['bbox']
+            box = [left, top, right - left, bottom - top]
+            coco['annotations'].append(dict(
+                id=len(coco['annotations']) + 1, image_id=result['img_id'], category_id=int(one['bbox_label']),
+                bbox=box, area=box[2] * box[3], iscrowd=int(one.get('ignore_flag', 0)),
+                **(dict(segmentation=_as_text(one['mask'])) if one.get('mask') else {})))
+    return coco
+
+
+def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str], is_sorted: bool
+                 ) -> tuple[dict[str, list[Entry]], list[Any]]:
+    """Returns annotations for hotcoco, with numbers as ids, and the written ids of the categories, by label.
+
+    Images have their `numbers`, objects 1 and so on, and categories that are classes the label + 1, in the order of the
+    file, as in mmdet's datasets. Objects of other categories have one more, which only proposals count.
+    """
+    written = coco.texts.get(('categories', 'id'), {})
+    pairs = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])
+             if one['name'] in classes]
+    if is_sorted:
+        pairs.sort(key=lambda pair: in_order(pair[0]['id']))
+    labels = {one['id']: label for label, (one, _) in enumerate(pairs)}
+    keys = ('bbox', 'area', 'iscrowd', 'segmentation')
+    return dict(
+        images=[{key: one[key] for key in ('file_name', 'height', 'width')} | dict(id=numbers[one['id']])
+                for one in coco['images']],
+        categories=[dict(id=label + 1, name=one['name']) for label, (one, _) in enumerate(pairs)],
+        annotations=[{key: one[key] for key in keys if key in one} | dict(
+            id=index, image_id=numbers[one['image_id']],
+            category_id=labels.get(one['category_id'], len(labels)) + 1) for index, one in enumerate((
+                one for one in coco['annotations'] if one['image_id'] in numbers), start=1)]), [id for _, id in pairs]
 
 
 @MODELS.register_module()

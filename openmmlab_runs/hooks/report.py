@@ -19,8 +19,10 @@ from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
-from openmmlab_runs.evaluation.confusion import IOU, SCORE, Confusion
-from openmmlab_runs.evaluation.curves import Curve, draw_curves, score_curves, write_thresholds
+from openmmlab_runs.evaluation.confusion import Confusion
+from openmmlab_runs.evaluation.hidden import what_is_hidden
+from openmmlab_runs.evaluation.matching import IOU, SCORE, match
+from openmmlab_runs.evaluation.thresholds import Best, best_scores, write_thresholds
 from openmmlab_runs.files import near, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable
@@ -41,8 +43,8 @@ class ReportHook(Hook):
     - `confusion.png`: which classes the last validation, or a test, took for which, for detectors and segmentors.
     - `validations.json`: the metrics by iteration, also of those before a resume.
 
-    A test of a detector also writes `curves.png`, precision, recall and F1 by score, and `thresholds.json`, the best
-    scores, which predictions with the checkpoint find in its work dir.
+    A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
+    checkpoint find in its work dir. At the end, notes say what the metrics hide; see `what_is_hidden`.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
@@ -69,7 +71,7 @@ class ReportHook(Hook):
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         if not self.is_training:
             return
-        found = self._by_class(runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
+        found = self._by_class(runner, runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
         # Those of a run that was killed after its checkpoint are not in the hub.
         validations = {**runner.message_hub.runtime_info.get(VALIDATIONS, {}), runner.iter: found}
         runner.message_hub.update_info(VALIDATIONS, validations)
@@ -81,17 +83,13 @@ class ReportHook(Hook):
             (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        curves = score_curves(self.confusion)
-        found = self._by_class(runner.log_dir, metrics or {}, 'test', curves)
+        boxes = self.confusion.boxes
+        best = best_scores(match(*boxes, within_classes=True)) if boxes else []
+        found = self._by_class(runner, runner.log_dir, metrics or {}, 'test', best)
         show(f'{table(found.items())}\n{self.classes}')
-        if curves:
-            folder, classes = Path(runner.log_dir), self.confusion.classes
-            draw_curves(curves, classes, folder / 'curves.png')
-            text = f'{near(folder / "curves.png")} shows precision, recall and F1 by score'
-            if not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
-                file = write_thresholds(folder, inner(runner.model), classes, curves)
-                text += f'; predictions take the best scores from {near(file)}, if it is in the work dir'
-            show(f'{text}.')
+        if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
+            file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
+            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
@@ -102,8 +100,8 @@ class ReportHook(Hook):
             rows.append((f'{"best" if best else "last"} checkpoint', near(best[0] if best else last)))
         show(f'{self.classes}\n{table(rows)}')
 
-    def _by_class(self, folder: str, metrics: Mapping[str, Any], title: str,
-                  curves: Sequence[Curve | None] | None = None) -> dict[str, float]:
+    def _by_class(self, runner: Runner, folder: str, metrics: Mapping[str, Any], title: str, best: Sequence[Best] = ()
+                  ) -> dict[str, float]:
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
         found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
         total = self.confusion.total()
@@ -114,15 +112,17 @@ class ReportHook(Hook):
         of_class = {key.rpartition('/')[2].removesuffix('_precision'): key for key in found}
         if {*names} <= of_class.keys():
             columns['AP'] = [found.pop(of_class[name]) for name in names]
-        if curves:
-            best = [(curve.best() if curve else None) or (math.nan, math.nan) for curve in curves]
-            columns['above score'], columns['best F1'] = map(list, zip(*best, strict=True))
+        if best:
+            both = zip(*(one or (math.nan, math.nan) for one in best), strict=True)
+            columns['above score'], columns['best F1'] = map(list, both)
         path = Path(folder, 'confusion.png')
         if is_main_process():
             self.confusion.draw(total, path, title)
-        note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if self.confusion.of_boxes else ''
+        note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if not self.confusion.counts else ''
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
-        self.classes = f'{title}, by class{note}:\n{table(rows)}\n{near(path)} shows which classes are taken for which.'
+        self.classes = '\n'.join([
+            f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes are taken for which.',
+            *what_is_hidden(self.confusion, runner.cfg)])
         return found
 
 

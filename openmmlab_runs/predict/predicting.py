@@ -22,7 +22,7 @@ from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
 from openmmlab_runs.errors import UserError, check_range, explain
-from openmmlab_runs.evaluation.curves import find_thresholds
+from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.pictures.images import check_pixels, read_image
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile

@@ -31,7 +31,7 @@ from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.resuming import _path
 from openmmlab_runs.errors import MissingFile, UserError, exit_on_error, sentence
-from openmmlab_runs.evaluation import curves
+from openmmlab_runs.evaluation import thresholds
 from openmmlab_runs.files import (
     held,
     list_images,
@@ -230,7 +230,7 @@ def test_names_are_taken_once_also_those_that_look_numbered() -> None:
 
 
 # Small files, by their names: who parses them, and what is valid.
-STATES = {'thresholds.json': (curves._parsed, b'{"weights": "", "classes": {"a": null}}'),
+STATES = {'thresholds.json': (thresholds._parsed, b'{"weights": "", "classes": {"a": null}}'),
           'last_checkpoint': (_path, b'/a/iter_2.pth')}
 
 

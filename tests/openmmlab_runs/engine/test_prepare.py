@@ -212,8 +212,8 @@ def test_classes_are_found_by_their_names(cfg: Config) -> None:
     cfg.val_evaluator = [dict(type='CocoMetric', metric='bbox'), dict(type='DumpDetResults', out_file_path='a.pkl')]
     cfg.test_evaluator = dict(type='mmdet.CocoMetric')
     prepared = prepare(cfg)
-    assert [metric.type for metric in prepared.val_evaluator] == ['openmmlab_runs.FastCocoMetric', 'DumpDetResults']
-    assert prepared.test_evaluator.type == 'openmmlab_runs.FastCocoMetric'
+    assert [metric.type for metric in prepared.val_evaluator] == ['openmmlab_runs.CocoMetric', 'DumpDetResults']
+    assert prepared.test_evaluator.type == 'openmmlab_runs.CocoMetric'
     cfg.optim_wrapper.optimizer.type = 'AdamX'
     assert 'is AdamX, which is not a registered optimizer: did you mean Adam' in refusal(prepare, cfg)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mmdet.evaluation import CocoMetric
+import torch
+from mmengine.evaluator import BaseMetric
 from pycocotools import mask as rle
 
 CLASSES = ('cat', 'dog', 'emu')
@@ -32,11 +33,11 @@ def annotations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[tuple[dict, dict]]:
-    """The objects, each twice and shifted a little, with random scores and some wrong classes."""
+def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[dict]:
+    """Data samples with the objects, each twice and shifted a little, with random scores and some wrong classes."""
     generator = np.random.default_rng(seed)
     coco = json.loads(annotations.read_text())
-    results = []
+    samples = []
     for image in coco['images']:
         own = [one for one in coco['annotations'] if one['image_id'] == image['id']] * 2
         own = [one for one in own if generator.random() < share]
@@ -44,13 +45,21 @@ def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[tuple[d
         boxes = np.concatenate([moved[:, :2], moved[:, :2] + moved[:, 2:].clip(1)], axis=1).clip(0, SIDE)
         masks = [rle.frPyObjects([[a, b, c, b, c, d, a, d]], SIDE, SIDE)[0] for a, b, c, d in boxes]
         labels = [one['category_id'] - 5 if generator.random() < .9 else 2 for one in own]
-        results.append((dict(width=SIDE, height=SIDE, img_id=image['id']), dict(
-            img_id=image['id'], bboxes=boxes.astype(np.float32), masks=masks, labels=np.array(labels, int),
-            scores=generator.random(len(own)).astype(np.float32))))
-    return results
+        scores = generator.random(len(own)).round(2)  # some are equal
+        samples.append(dict(img_id=image['id'], ori_shape=(SIDE, SIDE), pred_instances=dict(
+            bboxes=torch.tensor(boxes, dtype=torch.float32), masks=masks, labels=torch.tensor(labels, dtype=torch.long),
+            scores=torch.tensor(scores, dtype=torch.float32))))
+    return samples
 
 
-def compute(kind: type[CocoMetric], annotations: Path | None, results: list, **kwargs: Any) -> dict[str, float]:
+def evaluated(kind: type[BaseMetric], annotations: Path | None, samples: list[dict], **kwargs: Any) -> Any:
+    """Returns the metric after an evaluation, with its `values`."""
     metric = kind(ann_file=annotations and str(annotations), **kwargs)
     metric.dataset_meta = dict(classes=CLASSES)
-    return metric.compute_metrics(copy.deepcopy(results))
+    metric.process({}, copy.deepcopy(samples))
+    metric.values = metric.evaluate(len(samples))
+    return metric
+
+
+def compute(kind: type[BaseMetric], annotations: Path | None, samples: list[dict], **kwargs: Any) -> dict[str, float]:
+    return evaluated(kind, annotations, samples, **kwargs).values

@@ -1,33 +1,33 @@
-"""FastCocoMetric computes what mmdet's CocoMetric computes, to the last digit, whatever ids the files have."""
+"""The metric computes what mmdet's CocoMetric and pycocotools compute, to the last digit, whatever ids files have."""
 import copy
 import json
-import re
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mmdet.evaluation import CocoMetric
+from mmdet.evaluation import CocoMetric as MMDetCocoMetric
+from pycocotools import mask as rle
 
-from openmmlab_runs.evaluation.metrics import FastCocoMetric
+from openmmlab_runs.evaluation.metrics import CocoMetric
+from openmmlab_runs.registry import METRICS
 from tests.conftest import refusal
 from tests.openmmlab_runs.evaluation.conftest import compute, predict
 
 # Ids as programs write them: from 0, negative, huge, whole floats, text of numbers and of words.
 WAYS: dict[str, Callable[[int], Any]] = {
-    'from 0': lambda index: index - 1, 'negative': lambda index: -7 * index, 'huge': lambda index: (1 << 60) + index,
-    'floats': float, 'text from 0': lambda index: str(index - 1), 'words': lambda index: f'frame {index:03}',
+    'from 0': lambda index: index - 1, 'negative': lambda index: 7 * index - 999,
+    'huge': lambda index: (1 << 60) + index, 'floats': float,
+    'text from 0': lambda index: str(index - 1), 'words': lambda index: f'frame {index:03}',
     'from 1': lambda index: index}
 
 
-def rewrite(coco: dict, results: list, image: str, category: str, annotation: str) -> tuple[dict, list]:
-    """Writes the ids of a file, and of the images of results, in other ways."""
-    coco, results = copy.deepcopy((coco, results))
+def rewrite(coco: dict, samples: list, image: str, category: str, annotation: str) -> tuple[dict, list]:
+    """Writes the ids of a file, and of the images of samples, in other ways."""
+    coco, samples = copy.deepcopy((coco, samples))
     for one in coco['images']:
         one['id'] = WAYS[image](one['id'])
     for one in coco['categories']:
@@ -35,90 +35,140 @@ def rewrite(coco: dict, results: list, image: str, category: str, annotation: st
     for one in coco['annotations']:
         one.update(id=WAYS[annotation](one['id']), image_id=WAYS[image](one['image_id']),
                    category_id=WAYS[category](one['category_id']))
-    for found in results:
-        for part in found:
-            part['img_id'] = WAYS[image](part['img_id'])
-    return coco, results
+    for sample in samples:
+        sample['img_id'] = WAYS[image](sample['img_id'])
+    return coco, samples
 
 
-def only(is_installed: bool) -> Any:
-    """Hides faster-coco-eval unless it is to be used."""
-    return patch('openmmlab_runs.evaluation.metrics.find_spec', lambda name: is_installed and find_spec(name))
-
-
-INSTALLED = pytest.mark.parametrize('is_installed', [True, False], ids=['faster-coco-eval', 'pycocotools'])
-
-
-@INSTALLED
-def test_boxes_and_masks_have_headings(is_installed: bool, annotations: Path, capsys: pytest.CaptureFixture) -> None:
-    with only(is_installed):
-        compute(FastCocoMetric, annotations, predict(annotations), metric=['bbox', 'segm'])
-    heads = re.findall('^(boxes:|masks:| Average)', capsys.readouterr().out, re.MULTILINE)
-    assert heads == ['boxes:', *12 * [' Average'], 'masks:', *12 * [' Average']]
-
-
-@INSTALLED
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 99), st.sampled_from((.3, 1.)), st.tuples(*3 * [st.sampled_from([*WAYS])]), st.sampled_from((
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 99), st.sampled_from((.3, 1.)), st.tuples(*3 * [st.sampled_from([*WAYS])]), st.booleans(),
+       st.sampled_from((
     dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(3, 5, 10)),
     dict(metric='bbox', iou_thrs=[.3, .5, .75]), dict(metric='bbox', metric_items=['mAP_75', 'AR_m@1000']),
-    dict(metric='bbox', proposal_nums=(100, 3, 1)),
-    dict(metric='proposal'), dict(metric='bbox', sort_categories=True))))
-def test_metrics_do_not_depend_on_ids(is_installed: bool, annotations: Path, tmp_path: Path, seed: int, share: float,
-                                      ways: tuple[str, str, str], kwargs: dict) -> None:
-    coco, results = json.loads(annotations.read_text()), predict(annotations, seed, share)
+    dict(metric='bbox', proposal_nums=(100, 3, 1)), dict(metric='segm', proposal_nums=(1, 2, 100), iou_thrs=.5),
+    dict(metric='proposal'), dict(metric='bbox', sort_categories=True, use_mp_eval=True))))
+def test_metrics_are_those_of_mmdet_for_any_ids(
+        annotations: Path, tmp_path: Path, seed: int, share: float, ways: tuple[str, str, str], has_areas: bool,
+        kwargs: dict) -> None:
+    coco, samples = json.loads(annotations.read_text()), predict(annotations, seed, share)
     if seed % 2:
         for one in coco['annotations'][::7]:
             one['ignore'] = 1
-        results[3] = (results[3][0], dict(predict(annotations, share=0)[3][1]))  # no prediction
+        samples[3] = predict(annotations, share=0)[3]  # no prediction
+    coco['images'].sort(key=lambda image: image['id'] * 7 % 11)  # as in COCO's files, ids are not sorted
+    coco['categories'].append(dict(id=9, name='not a class'))
+    coco['annotations'][5]['category_id'] = 9
     (tmp_path / 'plain.json').write_text(json.dumps(coco))
-    if ways[1] == 'negative':  # the order of categories by their ids is another one
-        kwargs = {key: value for key, value in kwargs.items() if key != 'sort_categories'}
-    arrays = {key: np.array(value) if key == 'iou_thrs' else value for key, value in kwargs.items()}
-    expected = compute(CocoMetric, tmp_path / 'plain.json', results, **arrays)
-    odd, results = rewrite(coco, results, *ways)
+    arrays = {key: np.atleast_1d(value) if key == 'iou_thrs' else value for key, value in kwargs.items()}
+    expected = compute(MMDetCocoMetric, tmp_path / 'plain.json', samples, **arrays)
+    if 100 not in kwargs.get('proposal_nums', [100]):  # mmdet has none
+        assert expected.pop(f'coco/{kwargs["metric"]}_mAP') == -1
+    odd, samples = rewrite(coco, samples, *ways)
+    for one in odd['annotations'] if not has_areas else ():
+        if 'bbox' in kwargs['metric'] or one['iscrowd']:  # those of polygons are rasterized in the fixture
+            one['area'] = None
     (tmp_path / 'odd.json').write_text(json.dumps(odd))
-    with only(is_installed):
-        found = compute(FastCocoMetric, tmp_path / 'odd.json', results, **kwargs)
+    found = compute(CocoMetric, tmp_path / 'odd.json', samples, **kwargs)
+    if 100 not in kwargs.get('proposal_nums', [100]):
+        assert 0 < found.pop(f'coco/{kwargs["metric"]}_mAP') <= 1
     assert list(found) == list(expected) != []
     np.testing.assert_array_equal(list(found.values()), list(expected.values()))
 
 
+def test_recalls_have_the_names_of_mmdet(annotations: Path) -> None:
+    """Its own values cannot be had: it makes arrays of several shapes, which numpy refuses."""
+    samples = predict(annotations)
+    full = compute(CocoMetric, annotations, samples, metric='proposal', proposal_nums=(1, 5, 20))
+    fast = compute(CocoMetric, annotations, samples, metric='proposal_fast', proposal_nums=(1, 5, 20))
+    assert [*fast] == ['coco/AR@1', 'coco/AR@5', 'coco/AR@20']
+    assert [round(value, 3) for value in fast.values()] == [*full.values()][:3]
+
+
 @pytest.mark.parametrize('way', WAYS)
 def test_files_of_predictions_have_the_ids_of_the_annotations(way: str, annotations: Path, tmp_path: Path) -> None:
-    coco, results = rewrite(json.loads(annotations.read_text()), predict(annotations), way, way, way)
+    coco, samples = rewrite(json.loads(annotations.read_text()), predict(annotations), way, way, way)
     (tmp_path / 'odd.json').write_text(json.dumps(coco))
     prefix = str(tmp_path / 'out/found')
-    assert compute(FastCocoMetric, tmp_path / 'odd.json', results, metric=['bbox', 'segm'], format_only=True,
+    assert compute(CocoMetric, tmp_path / 'odd.json', samples, metric=['bbox', 'segm'], format_only=True,
                    outfile_prefix=prefix) == {}
-    expected = [(found['img_id'], coco['categories'][label]['id'], float(score)) for _, found in results
-                for label, score in zip(found['labels'], found['scores'], strict=True)]
+    expected = [(one['img_id'], coco['categories'][label]['id'], score) for one in samples for label, score in zip(
+        one['pred_instances']['labels'].tolist(), one['pred_instances']['scores'].tolist(), strict=True)]
     for kind in ('bbox', 'segm'):
         written = json.loads((tmp_path / f'out/found.{kind}.json').read_text())
         assert [(one['image_id'], one['category_id'], one['score']) for one in written] == expected
     assert {type(one['image_id']) for one in written} == {type(WAYS[way](1))}
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['found.bbox.json', 'found.segm.json']
-    # Without a file of annotations, those of the samples are counted.
-    results = predict(annotations)
-    for true, found in results:
-        true['anns'] = [dict(bbox=box.tolist(), bbox_label=int(label)) for box, label in zip(
-            found['bboxes'][::2], found['labels'][::2], strict=True)]
-    expected = compute(CocoMetric, None, results)
-    _, odd = rewrite(json.loads(annotations.read_text()), results, way, way, way)
-    assert compute(FastCocoMetric, None, odd, outfile_prefix=prefix) == expected != {}
-    written = json.loads(Path(f'{prefix}.gt.json').read_text())
+
+
+@pytest.mark.parametrize('way', WAYS)
+@pytest.mark.parametrize('metric', ['bbox', ['bbox', 'segm']])
+def test_annotations_of_samples_are_counted_without_a_file(way: str, metric: Any, annotations: Path, tmp_path: Path
+                                                           ) -> None:
+    samples = predict(annotations)
+    for one in samples:
+        found = one['pred_instances']
+        one['instances'] = [dict(bbox=box, bbox_label=label, mask=mask, ignore_flag=index % 5 == 1)
+                            for index, (box, label, mask) in enumerate(zip(
+                                found['bboxes'][::2].tolist(), found['labels'][::2].tolist(), found['masks'][::2],
+                                strict=True))]
+    expected = compute(MMDetCocoMetric, None, samples, metric=metric)
+    _, odd = rewrite(json.loads(annotations.read_text()), samples, way, way, way)
+    assert compute(CocoMetric, None, odd, metric=metric, outfile_prefix=f'{tmp_path}/found') == expected != {}
+    written = json.loads((tmp_path / 'found.gt.json').read_text())
     assert [one['id'] for one in written['images']] == [WAYS[way](index) for index in range(1, 11)]
 
 
+def test_masks_of_a_head_are_encoded(annotations: Path) -> None:
+    """Detectors predict them as `(N, H, W)` bool, also none."""
+    samples = predict(annotations)
+    expected = compute(CocoMetric, annotations, samples, metric='segm')
+    for one in samples:
+        found = one['pred_instances']
+        found['masks'] = found['scores'].new_tensor(rle.decode(found['masks']).transpose(2, 0, 1) if len(
+            found['masks']) else np.zeros((0, 300, 300))).bool()
+    assert compute(CocoMetric, annotations, samples, metric='segm') == expected
+
+
+def test_mAP_is_of_the_largest_number_unless_100_is_one(annotations: Path, tmp_path: Path) -> None:
+    """A perfect prediction of 150 objects in an image has 1, where mmdet has 0.663."""
+    boxes = [[float(10 * x), float(10 * y), 8., 8.] for x in range(15) for y in range(10)]
+    coco = dict(json.loads(annotations.read_text()), annotations=[
+        dict(id=index, image_id=1, category_id=5, bbox=box, area=64., iscrowd=0) for index, box in enumerate(boxes, 1)])
+    (tmp_path / 'many.json').write_text(json.dumps(coco))
+    sample = predict(annotations, share=0)[0]
+    sample['pred_instances'] = dict(
+        bboxes=sample['pred_instances']['bboxes'].new_tensor([[x, y, x + w, y + h] for x, y, w, h in boxes]),
+        scores=sample['pred_instances']['scores'].new_ones(150),
+        labels=sample['pred_instances']['labels'].new_zeros(150))
+    values = [compute(kind, tmp_path / 'many.json', [sample], **more)['coco/bbox_mAP'] for kind, more in (
+        (MMDetCocoMetric, {}), (CocoMetric, {}), (CocoMetric, dict(proposal_nums=(1, 10, 200))))]
+    assert values == [0.663, 0.663, 1.]
+
+
+@pytest.mark.parametrize('kwargs, fault', [
+    (dict(metric='segm'), 'the metric is segm, but the model predicts no masks: set metric to bbox.'),
+    (dict(metric='box'), "metric of CocoMetric has 'box': choose from bbox, segm, proposal, proposal_fast."),
+    (dict(metric_items=['AP']), "metric_items of CocoMetric has 'AP': choose from mAP, mAP_50, mAP_75, mAP_s, mAP_m, "
+     'mAP_l, AR@100, AR@300, AR@1000, AR_s@1000, AR_m@1000, AR_l@1000.'),
+    (dict(proposal_nums=(1, 10)), 'proposal_nums of CocoMetric is (1, 10): give three numbers.'),
+    (dict(format_only=True), 'CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')])
+def test_arguments_that_cannot_be_are_a_sentence(kwargs: dict, fault: str, annotations: Path) -> None:
+    samples = predict(annotations)
+    for one in samples:
+        del one['pred_instances']['masks']
+    assert refusal(compute, CocoMetric, annotations, samples, **kwargs) == fault
+
+
 def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
-    results = predict(annotations, share=0)
-    assert compute(FastCocoMetric, annotations, results) == compute(CocoMetric, annotations, results) == {}
-    results = predict(annotations)
-    for _, one in results:
-        del one['masks']
-    assert refusal(compute, FastCocoMetric, annotations, results, metric='segm') == (
-        'the metric is segm, but the model predicts no masks: set metric to bbox.')
-    results[2][1]['img_id'] = 'x'
-    assert refusal(compute, FastCocoMetric, annotations, results) == (
+    assert METRICS.get('openmmlab_runs.FastCocoMetric') is CocoMetric  # the name in configs of earlier releases
+    empty = compute(CocoMetric, annotations, predict(annotations, share=0))
+    assert {*empty.values()} == {0.} and compute(MMDetCocoMetric, annotations, predict(annotations, share=0)) == {}
+    samples = predict(annotations)
+    samples[2]['pred_instances']['labels'][0] = 3
+    assert refusal(compute, CocoMetric, annotations, samples) == (
+        'the model predicts class 3, but the annotations have 3 classes of the dataset: set num_classes of the '
+        "model's head to that.")
+    samples[2]['img_id'] = 'x'
+    assert refusal(compute, CocoMetric, annotations, samples) == (
         f"the metric has predictions for the image with id 'x', but its ann_file {annotations} has no such image: set "
         'ann_file to the annotations of the dataset.')

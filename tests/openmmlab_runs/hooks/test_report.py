@@ -1,22 +1,24 @@
 """Tables, figures, and pairs of true and predicted classes, of boxes and of pixels."""
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from mmdet.structures import DetDataSample
-from mmengine.dataset import BaseDataset
+from mmengine.config import Config
 from mmengine.logging import MessageHub
-from mmengine.structures import InstanceData, PixelData
+from mmengine.structures import PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
 
-from openmmlab_runs.evaluation.confusion import Confusion, match_boxes, match_pixels
+from openmmlab_runs.evaluation.confusion import Confusion, count_boxes, match_pixels
+from openmmlab_runs.evaluation.hidden import what_is_hidden
+from openmmlab_runs.evaluation.matching import Matches
 from openmmlab_runs.hooks import report
+from tests.openmmlab_runs.evaluation.test_thresholds import pair
 
 
 def test_a_table_is_aligned_and_marks_what_is_missing() -> None:
@@ -47,57 +49,55 @@ def test_the_curve_has_all_losses_and_metrics_by_iteration(monkeypatch: pytest.M
         np.testing.assert_equal(line, [[step, one.get(name, np.nan)] for step, one in validations.items()])
 
 
-BOX, BESIDE, NEAR, FAR = [0., 0., 10., 10.], [0., 0., 10., 8.], [0., 0., 10., 6.], [50., 50., 60., 60.]
-# No class, after classes 0 and 1.
-NONE = 2
-
-
-def annotated(bbox: list[float], label: int, is_ignored: bool = False) -> dict[str, Any]:
-    return dict(bbox=bbox, bbox_label=label, ignore_flag=int(is_ignored))
-
-
-@pytest.mark.parametrize('found, boxes, pairs', [
-    ([], [], []),
-    ([], [annotated(BOX, 1)], [(1, NONE)]),
-    ([(BESIDE, 1, 0.9)], [annotated(BOX, 0)], [(0, 1)]),
-    ([(BESIDE, 1, 0.2)], [annotated(BOX, 0)], [(0, NONE)]),  # a low score
-    ([(BOX, 1, 0.9)], [annotated(FAR, 0), annotated([0., 0., 10., 4.], 1)], [(0, NONE), (1, NONE), (NONE, 1)]),
-    # The better score takes the box, the other finds none, or the next one.
-    ([(NEAR, 1, 0.8), (BESIDE, 0, 0.9)], [annotated(BOX, 0)], [(0, 0), (NONE, 1)]),
-    ([(NEAR, 1, 0.8), (BOX, 0, 0.9)], [annotated(BESIDE, 1), annotated(BOX, 0)], [(0, 0), (1, 1)]),
-    # All boxes on an ignored one are left out, and a free one beside it is found.
-    ([(BOX, 1, 0.9), (BOX, 0, 0.8)], [annotated(BOX, 0, is_ignored=True)], []),
-    ([(FAR, 1, 0.9)], [annotated(BOX, 0, is_ignored=True), annotated(FAR, 1)], [(1, 1)]),
-    ([(BOX, 7, 0.9)], [annotated(BOX, 0)], [(0, NONE)])])  # a head with more classes than the data
-def test_boxes_are_matched_in_the_order_of_their_scores(found: list, boxes: list, pairs: list) -> None:
-    sample = DetDataSample(pred_instances=InstanceData(
-        bboxes=torch.tensor([box for box, _, _ in found]).reshape(-1, 4),
-        labels=torch.tensor([label for _, label, _ in found], dtype=torch.long),
-        scores=torch.tensor([score for _, _, score in found])))
-    counts = match_boxes(sample.pred_instances, boxes, NONE)
-    assert sorted(map(tuple, counts.nonzero().tolist())) == sorted(pairs) and counts.sum() == len(pairs)
-
-
-def test_images_without_a_path_or_boxes_are_left_out_and_data_are_read_once() -> None:
-    """The first of two images has a path."""
-    data = BaseDataset(lazy_init=True, metainfo=dict(classes=('a',)))
-    data.load_data_list = lambda: [dict(img_path='0.png', instances=[annotated(BOX, 0)]), dict(instances=[])]
-    data.full_init()
-    data.get_data_info = Mock(side_effect=data.get_data_info)
-    confusion = Confusion(SimpleNamespace(
-        dataloader=SimpleNamespace(dataset=data), evaluator=SimpleNamespace(metrics=[])))
-    empty = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long), scores=torch.zeros(0))
-    confusion.add([DetDataSample(pred_instances=empty, metainfo=meta)
-                   for meta in ({}, dict(img_path='0.png'), dict(img_path='1.png'), dict(img_path='1.png'))])
-    assert {*confusion.counts} == {'0.png'} and data.get_data_info.call_count == 2
+def test_boxes_with_a_low_score_are_not_counted() -> None:
+    matches = Matches(*map(np.array, ([0, 1, 1, 0], [0, 0, 2, 1], [0.9, 0.3, 0.8, 0.2], [2, 1])))
+    assert count_boxes(matches).tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
 
 
 def test_pixels_are_counted_as_by_mmseg() -> None:
-    true, predicted = torch.randint(4, (2, 1, 20, 30))
-    true[true == 3] = 255  # ignored; the prediction may be another class than those of the data
+    true, predicted = torch.randint(5, (2, 1, 20, 30))
+    true[true == 3] = 255  # ignored; 4 is no class, and the prediction may be one, too
     sample = SegDataSample(gt_sem_seg=PixelData(data=true), pred_sem_seg=PixelData(data=predicted))
     counts = match_pixels(sample, 3, 255)
     hits, union, _, area = IoUMetric.intersect_and_union(predicted, true, 3, 255)
     assert counts.diagonal()[:3].tolist() == hits.tolist() and counts.sum(1)[:3].tolist() == area.tolist()
     assert (counts.sum(0) + counts.sum(1) - counts.diagonal())[:3].tolist() == union.tolist()
-    assert counts[3].sum() == 0 and counts[:, 3].sum() > 0
+    assert counts[3].sum() == (true == 4).sum() and counts[:, 3].sum() > 0
+
+
+def seen(metrics: list, counts: Mapping[str, list] = {}) -> Any:
+    """A confusion whose metrics have compared boxes, or that has counted pixels."""
+    loop = SimpleNamespace(evaluator=SimpleNamespace(metrics=metrics),
+                           dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=('a', 'b')))))
+    confusion = Confusion(loop)
+    confusion.counts = {name: torch.tensor(one).to_sparse() for name, one in counts.items()}
+    return confusion
+
+
+MANY = [([0., 0., 9., 9.], 0, False)] * 3
+
+
+@pytest.mark.parametrize('objects, boxes, numbers, least, hidden', [
+    (MANY, [], (1, 2, 3), None, []),
+    (MANY[:2], [([0., 0., 9., 9.], 0, 0.9)] * 4, (1, 2, 3), None, [
+        'mAP counts the 3 best boxes of each image and class, but 0 have more objects and 1 more boxes, up to 4: '
+        "set type and proposal_nums of the metric to 'openmmlab_runs.CocoMetric' and (1, 10, 4)."]),
+    (MANY, [], (1, 1, 2), None, [
+        'mAP counts the 2 best boxes of each image and class, but 1 have more objects and 0 more boxes, up to 3: '
+        "set type and proposal_nums of the metric to 'openmmlab_runs.CocoMetric' and (1, 10, 3)."]),
+    (MANY, [], (2, 100, 1000), 0.05, [
+        'The metric has no boxes with a score up to 0.05 (model.test_cfg.rcnn.score_thr), which lowers mAP.']),
+    ([], [], (1, 1, 2), 0., ['1 of 1 images have no annotation, so each box there counts as wrong.'])])
+def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, numbers: tuple, least: float | None,
+                                                   hidden: list[str]) -> None:
+    metric = SimpleNamespace(compared=pair(objects, boxes), proposal_nums=numbers)
+    test_cfg = None if least is None else dict(rpn=dict(max_per_img=9), rcnn=dict(score_thr=least))
+    assert what_is_hidden(seen([metric]), Config(dict(model=dict(test_cfg=test_cfg)))) == hidden
+
+
+def test_it_is_told_what_the_metric_of_pixels_hides() -> None:
+    counts = dict(a=[[1, 0, 0], [0, 1, 0], [0, 0, 0]], b=[[1, 0, 0], [0, 0, 0], [3, 1, 0]], c=[[0] * 3] * 3)
+    assert what_is_hidden(seen([], counts), Config(dict(model={}))) == [
+        '4 pixels in 1 label maps have labels that are no class, and count as wrong: set ignore_index of the metric, '
+        'which is 255, to ignore one.',
+        '1 of 3 label maps have ignored labels only, so predictions there do not count.']
