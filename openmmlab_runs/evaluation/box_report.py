@@ -39,7 +39,7 @@ class Boxes:
         """Matches boxes to objects, also by areas, in pixels. No box is cut; their ids are their numbers from 1."""
         evaluation = COCOeval(self.truth, self.truth.load_res([*boxes]), kind)
         evaluation.params.max_dets, evaluation.params.iou_thrs = [len(boxes) + 1], [*IOUS]
-        evaluation.params.area_rng = [[0, 1e10], *areas]
+        evaluation.params.area_rng = [[0, 1e10], *map(list, areas)]
         evaluation.params.area_rng_lbl = ['all', *map(str, range(len(areas)))]
         evaluation.evaluate()
         evaluation.accumulate()
@@ -48,7 +48,7 @@ class Boxes:
 
 def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry]:
     """Returns the matches by ids of images: the `objects` of each class, for each kind the boxes as `box_metrics` takes
-    them, and the score at which each object is `found`, by its box at IoU 0.5, 0 for never.
+    them, and for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none.
     """
     images: dict[int, Entry] = {one['id']: dict(objects=[0] * len(data.classes), **{kind: [] for kind in evaluations},
                                                 found=[]) for one in data.images}
@@ -63,31 +63,23 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
                 counted = [match for match, is_ignored in zip(one['gtMatches'][0], one['gtIgnore'], strict=True)
                            if not is_ignored]
                 image['objects'][label] += len(counted)
-                image['found'] += [scores.get(match, 0) for match in counted]
+                image['found'] += [[label, scores.get(match, 0.)] for match in counted]
     return images
 
 
-def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
-    """Returns for all classes together, and for each: the number of objects, precision by recall, at most at 100 boxes,
-    and the score that boxes must exceed for the best F1.
+def curves(evaluation: COCOeval, images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
+    """Returns for each class the number of objects, the precision at the recalls 0, 0.01 ... 1, and the best F1 of
+    them, with the score that boxes must exceed for it; a class without objects or hits has the score 1.
     """
-    found = []
-    for number, name in [(None, 'all classes'), *enumerate(classes)]:
-        chosen = slice(None) if number is None else slice(number, number + 1)
-        objects = sum(sum(one['objects'][chosen]) for one in images)
-        boxes = np.array([box[1:] for one in images for box in one['bbox'] if number in (None, box[0]) and not box[3] & 1],
-                         float).reshape(-1, 3)
-        score, hits = boxes[np.argsort(-boxes[:, 0], kind='stable')].T[:2]
-        hits = (hits.astype(int) & 1).cumsum()
-        last = np.flatnonzero(np.diff(score, append=-1))  # boxes of one score count together
-        score, hits, boxes_down_to = score[last], hits[last], last + 1
-        f1 = 2 * hits / (boxes_down_to + max(objects, 1))
-        best = int(f1.argmax()) if len(f1) and objects else None
-        shown = np.unique(np.linspace(0, len(last) - 1, 100).astype(int)) if len(last) and objects else []
-        found.append(dict(
-            name=name, objects=objects, recall=(hits[shown] / max(objects, 1)).tolist(),
-            precision=(hits[shown] / boxes_down_to[shown]).tolist(), f1=0. if best is None else float(f1[best]),
-            score=0. if best is None else float(np.mean(np.append(score, 0)[best:best + 2]))))
+    recall, found = np.linspace(0, 1, 101), []
+    assert evaluation.eval
+    for number, name in enumerate(classes):
+        precision, scores = (np.array(evaluation.eval[key])[0, :, number, 0, 0] for key in ('precision', 'scores'))
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+        best = int(f1.argmax())
+        least = float(np.nextafter(np.float32(scores[best]), np.float32(-1))) if f1[best] > 0 else 1.
+        found.append(dict(name=name, objects=sum(one['objects'][number] for one in images), f1=max(float(f1[best]), 0.),
+                          score=least, precision=np.maximum(precision, 0).tolist()))
     return found
 
 
@@ -105,6 +97,7 @@ def by_size(data: Boxes) -> dict[str, list[Entry]]:
     pixels = {one['id']: one['width'] * one['height'] for one in data.images}
     parts = dict(objects=quarters(areas) if len(areas) else [], images=quarters(np.array([*pixels.values()])))
     evaluation = data.evaluate(data.boxes, areas=parts['objects'])
+    assert evaluation.eval
     precision = np.array(evaluation.eval['precision'])[..., 1:, 0]  # IoU, recall, class, area
     slices = evaluation.slice_by({str(index): [id for id, area in pixels.items() if low <= area <= high]
                                   for index, (low, high) in enumerate(parts['images'])})
@@ -119,21 +112,21 @@ def _mean_of(values: np.ndarray) -> float | None:
     return float(values[values > -1].mean()) if (values > -1).any() else None
 
 
-def suspects(data: Boxes, least: float) -> tuple[np.ndarray, list[Entry]]:
-    """Looks for wrong labels by the boxes with a score above `least`, those that a model is sure of first.
+def suspects(data: Boxes, least: Sequence[float]) -> tuple[np.ndarray, list[Entry]]:
+    """Looks for wrong labels by the boxes with a score above that of their class, the surest first.
 
     Returns:
         How often an object of one class has the box of another, `(C + 1, C + 1)`, the last index being for no object
         or no box; and the boxes that contradict the labels, entries of `boxes` with a `suspect`: 'class', 'place' or
         'missing', and the `label`, the entry of the object that they contradict.
     """
-    boxes = [one for one in data.boxes if one['score'] > least]
+    boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
     # hotcoco's confusion counts boxes on ignored objects as wrong, its matches do not.
     on_ignored = {number for one in filter(None, data.evaluate(boxes).eval_imgs)
                   for number, is_ignored in zip(one['dtIds'], one['dtIgnore'][0], strict=True) if is_ignored}
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
     evaluation = data.evaluate(boxes)
-    told = evaluation.image_diagnostics(IOUS[0], least)
+    told = evaluation.image_diagnostics(IOUS[0], 0)
     objects, free = {one['id']: one for one in data.objects}, dict[tuple[int, int], list[Entry]]()
     for number, status in told['gt_status'].items():
         if status == 'fn':
@@ -153,19 +146,20 @@ def suspects(data: Boxes, least: float) -> tuple[np.ndarray, list[Entry]]:
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
-    """Returns what a report tells of a detector; all but `metrics` is of boxes, at IoU 0.5."""
+    """Returns what a report tells of a detector; all but `metrics` is of boxes. `wrong` of an image is the number of
+    boxes that are no hits at IoU 0.5, and of objects that are not found, with the best scores of the classes.
+    """
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
-    images = matches(data, evaluations)
+    images, first = matches(data, evaluations), evaluations['bbox']
     rows, weights = [*images.values()], draws(len(images))
     metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
                for kind in data.kinds}
-    lines = curves(rows, data.classes)
-    least = lines[0]['score']
+    lines = curves(first, rows, data.classes)
+    least = [one['score'] for one in lines]
     for one in rows:
-        one['wrong'] = sum(box[1] > least and not (box[2] | box[3]) & 1 for box in one['bbox']) + sum(
-            score <= least for score in one['found'])
+        one['wrong'] = sum(box[1] > least[box[0]] and not (box[2] | box[3]) & 1 for box in one['bbox']) + sum(
+            score <= least[label] for label, score in one['found'])
     confusion, suspected = suspects(data, least)
-    first = evaluations['bbox']
     return dict(classes=[*data.classes], metrics=metrics, curves=lines, by_size=by_size(data),
                 errors=first.tide_errors(), calibration=first.calibration(), confusion=confusion.tolist(),
                 suspects=suspected, images={one['file_name']: images[one['id']] for one in data.images})

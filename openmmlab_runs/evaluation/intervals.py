@@ -38,9 +38,10 @@ def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndar
         chosen = chosen[np.argsort(-score[chosen], kind='stable')]
         is_hit = (hits[chosen].astype(int) & bits[:, None]) > 0
         counts = ~is_hit & ((ignored[chosen].astype(int) & bits[:, None]) == 0)
-        for row, (weight, total) in enumerate(zip(weights[:, index[chosen].astype(int)], totals[:, number], strict=True)):
-            if total:
-                found[row, :, number] = _average_precision((is_hit * weight).cumsum(1), (counts * weight).cumsum(1), total)
+        for row in np.flatnonzero(totals[:, number]):
+            weight = weights[row, index[chosen].astype(int)]
+            found[row, :, number] = _average_precision(
+                (is_hit * weight).cumsum(1), (counts * weight).cumsum(1), totals[row, number])
     return dict(AP=_mean(found, (1, 2)), AP50=_mean(found[:, 0], 1), AP75=_mean(found[:, 5], 1),
                 by_class=_mean(found, 1))
 
@@ -81,7 +82,7 @@ def interval(values: np.ndarray) -> list[Any]:
         simplefilter('ignore', RuntimeWarning)  # classes without objects have only NaN
         ends = np.nanquantile(values[1:], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     found = np.stack([values[0], *ends], -1)
-    return np.where(np.isnan(found), None, found).tolist()
+    return np.where(np.isnan(found), np.array(None), found).tolist()
 
 
 def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,9 +132,8 @@ def score_that_misses(shares: Iterable[np.ndarray], most: float) -> float:
     if never + 1 > most * (len(images) + 1):
         rate = never / max(len(images), 1)
         needed = f'at least {np.ceil((1 - most) / (most - rate)):.0f} images' if rate < most else 'a better model'
-        raise UserError(f'no score misses at most {most:.1%} of the objects of new images for certain: in {len(images)} '
-                        f'images, {rate:.1%} are in no box of any score that the model gives, and this takes {needed}, '
-                        'or a larger --at-most-missed.')
+        raise UserError(f'no score is known to miss at most {most:.1%} of the objects of new images: in {len(images)} '
+                        f'images, boxes of any score miss {rate:.1%}; use {needed}, or a larger --at-most-missed.')
     scores = np.concatenate([one for one in images if len(one)] or [np.zeros(0, np.float32)])
     parts = np.concatenate([np.full(len(one), 1 / len(one)) for one in images if len(one)] or [np.zeros(0)])
     order = np.argsort(scores)
