@@ -1,4 +1,5 @@
 """What a report tells of a detector: hotcoco's numbers, the boxes and objects of each image, and suspected labels."""
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
+from .curves import Curve
 from .intervals import IOUS, box_metrics, draws, interval
 
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
@@ -51,7 +53,7 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     them, and for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none.
     """
     images: dict[int, Entry] = {one['id']: dict(objects=[0] * len(data.classes), **{kind: [] for kind in evaluations},
-                                                found=[]) for one in data.images}
+                                                found=[], wrong=0) for one in data.images}
     bits = 1 << np.arange(len(IOUS))
     for kind, evaluation in evaluations.items():
         for one in filter(None, evaluation.eval_imgs):
@@ -67,19 +69,21 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     return images
 
 
-def curves(evaluation: COCOeval, images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
-    """Returns for each class the number of objects, the precision at the recalls 0, 0.01 ... 1, and the best F1 of
-    them, with the score that boxes must exceed for it; a class without objects or hits has the score 1.
+def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
+    """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
+    the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
-    recall, found = np.linspace(0, 1, 101), []
-    assert evaluation.eval
+    found = []
     for number, name in enumerate(classes):
-        precision, scores = (np.array(evaluation.eval[key])[0, :, number, 0, 0] for key in ('precision', 'scores'))
-        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
-        best = int(f1.argmax())
-        least = float(np.nextafter(np.float32(scores[best]), np.float32(-1))) if f1[best] > 0 else 1.
-        found.append(dict(name=name, objects=sum(one['objects'][number] for one in images), f1=max(float(f1[best]), 0.),
-                          score=least, precision=np.maximum(precision, 0).tolist()))
+        objects = sum(one['objects'][number] for one in images)
+        boxes = sorted((-score, hits & 1) for one in images for label, score, hits, ignored in one['bbox']
+                       if label == number and not ignored & 1)
+        scores, hits = np.array(boxes, np.float32).reshape(-1, 2).T
+        last = np.flatnonzero(np.diff(scores, append=1))  # boxes of one score count together
+        curve = Curve(objects, -scores[last], last + 1, hits.cumsum()[last]) if objects else None
+        score, f1 = (curve and curve.best()) or (1., 0.)
+        found.append(dict(name=name, objects=objects, score=score, f1=f1,
+                          precision=curve.precision_from().tolist() if curve else None))
     return found
 
 
@@ -112,13 +116,13 @@ def _mean_of(values: np.ndarray) -> float | None:
     return float(values[values > -1].mean()) if (values > -1).any() else None
 
 
-def suspects(data: Boxes, least: Sequence[float]) -> tuple[np.ndarray, list[Entry]]:
-    """Looks for wrong labels by the boxes with a score above that of their class, the surest first.
+def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
+    """Judges the boxes with a score above that of their class, and the labels by them.
 
     Returns:
-        How often an object of one class has the box of another, `(C + 1, C + 1)`, the last index being for no object
-        or no box; and the boxes that contradict the labels, entries of `boxes` with a `suspect`: 'class', 'place' or
-        'missing', and the `label`, the entry of the object that they contradict.
+        `confusion`, how often an object of one class has a box of another, `(C + 1, C + 1)`, the last index being for
+        no object or no box; objects that are `missed`, and boxes that are `wrong`. Then the boxes that contradict the
+        labels, the surest first, with a `suspect`: 'class', 'place' or 'missing', and the object as their `label`.
     """
     boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
     # hotcoco's confusion counts boxes on ignored objects as wrong, its matches do not.
@@ -127,39 +131,39 @@ def suspects(data: Boxes, least: Sequence[float]) -> tuple[np.ndarray, list[Entr
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
     evaluation = data.evaluate(boxes)
     told = evaluation.image_diagnostics(IOUS[0], 0)
-    objects, free = {one['id']: one for one in data.objects}, dict[tuple[int, int], list[Entry]]()
+    objects, free = {one['id']: one for one in data.objects}, defaultdict[tuple[int, int], list[Entry]](list)
     for number, status in told['gt_status'].items():
         if status == 'fn':
-            free.setdefault((objects[number]['image_id'], objects[number]['category_id']), []).append(objects[number])
+            free[objects[number]['image_id'], objects[number]['category_id']].append(objects[number])
     found = {one['dt_id']: (one['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
                             objects.get(one['gt_id'])) for one in told['label_errors']}
     for number, status in told['dt_status'].items():
         box = boxes[number - 1]
-        near = free.get((box['image_id'], box['category_id']), [])
+        near = free[box['image_id'], box['category_id']]
         if status == 'fp' and number not in found and near:
             overlaps = np.array(iou([box['bbox']], [one['bbox'] for one in near], [0] * len(near)))[0]
             if overlaps.max() >= NEAR:
                 found[number] = 'place', near[int(overlaps.argmax())]
-    return np.array(evaluation.confusion_matrix(IOUS[0])['matrix'], int), sorted((
-        dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label) in found.items()),
-        key=lambda one: -one['score'])
+    judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
+                  missed=[objects[number] for number, status in told['gt_status'].items() if status == 'fn'],
+                  wrong=[boxes[number - 1] for number, status in told['dt_status'].items() if status == 'fp'])
+    return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
+                           in found.items()), key=lambda one: -one['score'])
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
-    """Returns what a report tells of a detector; all but `metrics` is of boxes. `wrong` of an image is the number of
-    boxes that are no hits at IoU 0.5, and of objects that are not found, with the best scores of the classes.
+    """Returns what a report tells of a detector; all but `metrics` is of boxes. `wrong` of an image counts its objects
+    that are missed and its boxes that are wrong, at IoU 0.5, above the scores of the best F1.
     """
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
     images, first = matches(data, evaluations), evaluations['bbox']
     rows, weights = [*images.values()], draws(len(images))
     metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
                for kind in data.kinds}
-    lines = curves(first, rows, data.classes)
-    least = [one['score'] for one in lines]
-    for one in rows:
-        one['wrong'] = sum(box[1] > least[box[0]] and not (box[2] | box[3]) & 1 for box in one['bbox']) + sum(
-            score <= least[label] for label, score in one['found'])
-    confusion, suspected = suspects(data, least)
+    lines = curves(rows, data.classes)
+    judged, suspects = judge(data, [one['score'] for one in lines])
+    for one in (*judged['missed'], *judged['wrong']):
+        images[one['image_id']]['wrong'] += 1
     return dict(classes=[*data.classes], metrics=metrics, curves=lines, by_size=by_size(data),
-                errors=first.tide_errors(), calibration=first.calibration(), confusion=confusion.tolist(),
-                suspects=suspected, images={one['file_name']: images[one['id']] for one in data.images})
+                errors=first.tide_errors(), calibration=first.calibration(), **judged, suspects=suspects,
+                images={one['file_name']: images[one['id']] for one in data.images})

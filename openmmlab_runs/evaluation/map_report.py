@@ -1,5 +1,5 @@
 """What a report tells of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -47,17 +47,26 @@ def _boundary(cells: np.ndarray, band: int) -> np.ndarray:
     return cells & (inner[1:-1, 1:-1] == 0)
 
 
-def _suspects(truth: np.ndarray, found: np.ndarray, classes: int) -> list[Entry]:
-    """Returns connected regions of a true class that are mostly predicted as one other class, by the share of it."""
-    suspected = []
-    for number in np.unique(truth[truth < classes]).tolist():
-        _, regions, stats, _ = cv2.connectedComponentsWithStats((truth == number).astype(np.uint8), connectivity=4)
+def regions(labels: np.ndarray, classes: int) -> Iterator[tuple[int, list[int], np.ndarray]]:
+    """Yields connected regions of a class of at least `LEAST` pixels: the class, the box (left, top, width, height),
+    and the cells, `(H, W)`.
+    """
+    for number in np.unique(labels[labels < classes]).tolist():
+        _, parts, stats, _ = cv2.connectedComponentsWithStats((labels == number).astype(np.uint8), connectivity=4)
         for index, (*box, area) in enumerate(stats[1:].tolist(), start=1):
-            votes = np.bincount(found[regions == index], minlength=classes)[:classes] if area >= LEAST else np.zeros(1)
-            other = int(votes.argmax())
-            if other != number and votes[other] > area / 2:
-                suspected.append(dict(suspect='class', category_id=other + 1, label=number + 1, bbox=box, area=area,
-                                      score=float(votes[other] / area)))
+            if area >= LEAST:
+                yield number, box, parts == index
+
+
+def _suspects(truth: np.ndarray, found: np.ndarray, classes: int) -> list[Entry]:
+    """Returns regions of a true class that are mostly predicted as one other class, with the share of it."""
+    suspected = []
+    for number, box, cells in regions(truth, classes):
+        votes = np.bincount(found[cells], minlength=classes)[:classes]
+        other, area = int(votes.argmax()), int(cells.sum())
+        if other != number and votes[other] > area / 2:
+            suspected.append(dict(suspect='class', category_id=other + 1, label=number + 1, bbox=box, area=area,
+                                  score=float(votes[other] / area)))
     return suspected
 
 
@@ -69,6 +78,12 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
     weights = draws(len(rows))
     metrics = {kind: {name: interval(values) for name, values in pixel_metrics(rows, kind, weights).items()}
                for kind in KINDS}
-    suspected = [dict(one, image_id=number) for number, row in enumerate(rows, start=1) for one in row['suspects']]
-    return dict(classes=[*classes], metrics=metrics, confusion=confusion.tolist(),
-                suspects=sorted(suspected, key=lambda one: -one['score'] * one['area'] ** 0.5), images=images)
+    # A disagreement tells little between classes that the model takes for each other anyway.
+    rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
+    suspected = []
+    for number, one in ((number, one) for number, row in enumerate(rows, start=1) for one in row['suspects']):
+        column = rates[:, one['category_id'] - 1]
+        right, other = column[one['category_id'] - 1], column[one['label'] - 1]
+        suspected.append(dict(one, image_id=number, score=float(one['score'] * right / max(right + other, 1e-9))))
+    return dict(classes=[*classes], metrics=metrics, confusion=confusion.tolist(), images=images,
+                suspects=sorted(suspected, key=lambda one: -one['score']))

@@ -25,10 +25,12 @@ h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3
 .verdict { border-left: 4px solid var(--mark); padding: .4rem .8rem; margin: 1rem 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse } th { font-size: .85rem; vertical-align: bottom }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .9rem .25rem 0; text-align: left; min-width: 3.5rem }
-td { font-variant-numeric: tabular-nums }
+td { font-variant-numeric: tabular-nums; overflow-wrap: normal }
 .bar { background: linear-gradient(var(--fill), var(--fill)) 0 100% / var(--part) 4px no-repeat; padding-bottom: 4px;
   display: inline-block; width: 8rem }
 .bar small { color: var(--soft); white-space: nowrap }
+@media (max-width: 30rem) { .bar { width: 5.4rem } .bar small { font-size: .68rem } td, th { min-width: 0;
+  padding-right: .5rem } }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)); gap: 1rem }
 .small { grid-template-columns: repeat(auto-fill, minmax(min(13rem, 100%), 1fr)) }
 figure { margin: 0 } img { width: 100%; display: block } figcaption { font-size: .85rem }
@@ -80,7 +82,8 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, tuple[Sequence[f
     return (f'<figure><svg viewBox="0 0 290 245" role="img"><title>{markup(title)}</title><path d="M30,10V210H280"/>'
             + ''.join(reversed(drawn)) + '<text x="24" y="14" text-anchor="end">1</text><text x="24" y="214" '
             'text-anchor="end">0</text><text x="280" y="224" text-anchor="end">1</text>'
-            f'<text x="155" y="238" text-anchor="middle">{markup(across)}</text><text x="36" y="14">{markup(up)}</text>'
+            f'<text x="155" y="238" text-anchor="middle">{markup(across)}</text>'
+            f'<text transform="translate(14 110) rotate(-90)" text-anchor="middle">{markup(up)}</text>'
             f'</svg><figcaption>{markup(title)}</figcaption></figure>')
 
 

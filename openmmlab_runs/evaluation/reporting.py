@@ -132,16 +132,16 @@ class EvaluationReportHook(Hook):
             report['comparison'] = compare(report, self.other)
             show(f'Compared with the other report, this test is {report["comparison"]["verdict"]}.')
         worst = sorted(names, key=lambda name: -report['images'][name]['wrong'])[:SHOWN]
-        paint = self._paint_boxes if is_boxes else self._paint_maps
-        scores = {one['name']: one['score'] for one in report.get('curves', ())}
+        paint = self._paint_errors if is_boxes else self._paint_maps
         wrong = [report['images'][name]['wrong'] for name in worst]
-        painted = [(f'{name}: {f"{count} wrong" if is_boxes else f"{count:.1%} of pixels wrong"}', paint(name, scores))
+        painted = [(f'{name}: {f"{count} wrong" if is_boxes else f"{count:.1%} of pixels wrong"}', paint(name, report))
                    for name, count in zip(worst, wrong, strict=True)]
         page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
-        suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report.pop('suspects'), start=1)]
+        suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
+        kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / 'index.html', page)
-        write_text(self.folder / 'report.json', json.dumps(report))
+        write_text(self.folder / 'report.json', json.dumps(kept))
         write_text(self.folder / 'suspects.json', json.dumps(dict(
             images=[dict(id=number, file_name=name) for number, name in enumerate(names, start=1)],
             annotations=suspects,
@@ -152,28 +152,26 @@ class EvaluationReportHook(Hook):
         """Returns sentences on what the numbers do not tell."""
         rows = [*report['images'].values()]
         empty = sum(not any(one['objects']) for one in rows)
-        notes = [f'{empty} images have no objects.'] * bool(empty)
+        notes = [f'{empty} of {len(rows)} images have no objects.'] * bool(empty)
         if is_boxes:
             counts = [len(one['bbox']) for one in rows]
-            notes.append(f'All boxes of the model count, at most {max(counts)} of an image, which '
-                         f'{counts.count(max(counts))} images have; a metric that cuts them has another AP.')
+            notes.append(f'All boxes of the model count, and {counts.count(max(counts))} of {len(rows)} images have '
+                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.')
         elif unknown := sum(one['unknown'] for one in rows):
             notes.append(f'{unknown} pixels have labels outside of the classes, and do not count.')
         return [*notes, 'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
                 'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.']
 
-    def _paint_boxes(self, name: str, scores: Mapping[str, float]) -> np.ndarray:
-        image, found = read_view(self.paths[name]), self.found[name].above(scores)
-        true = [one for one in self.data.objects if self.data.images[one['image_id'] - 1]['file_name'] == name]
-        masks = [self.data.truth.ann_to_rle(one) for one in true] if 'segm' in self.data.kinds else None
-        masks = masks and [dict(one, counts=one['counts'].decode()) for one in masks]
-        classes = found.classes if len(found.classes) > 1 else ()
-        left = paint_boxes(image, _corners(true), np.array([one['category_id'] - 1 for one in true], int), classes,
-                           masks=masks, palette=self.meta['palette'])
-        right = paint_boxes(image, found.boxes, found.labels, classes, masks=found.masks, palette=self.meta['palette'])
-        return np.concatenate([left, right], axis=1)
+    def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
+        image = next(one['id'] for one in self.data.images if one['file_name'] == name)
+        return self._paint_boxes(name, *([one for one in report[key] if one['image_id'] == image]
+                                         for key in ('missed', 'wrong')))
 
-    def _paint_maps(self, name: str, scores: Any = None, alpha: float = 0.7) -> np.ndarray:
+    def _paint_boxes(self, name: str, true: Sequence[Entry], found: Sequence[Entry]) -> np.ndarray:
+        return paint_boxes(read_view(self.paths[name]), _corners([*true, *found]),
+                           np.repeat([0, 1], [len(true), len(found)]), palette=[ORANGE, BLUE])
+
+    def _paint_maps(self, name: str, report: Entry | None = None, alpha: float = 0.7) -> np.ndarray:
         _, shape, packed = self.found[name]
         image = read_view(self.paths[name])
         maps = [np.frombuffer(zlib.decompress(one), np.uint16).reshape(shape) for one in packed]
@@ -182,9 +180,7 @@ class EvaluationReportHook(Hook):
 
     def _suspect_box(self, suspect: Entry) -> np.ndarray:
         true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
-        labels = np.array([0] * len(true) + [1])
-        return _crop(paint_boxes(read_view(self.paths[suspect['file_name']]), _corners([*true, suspect]), labels,
-                                 palette=[ORANGE, BLUE]), suspect['bbox'])
+        return _crop(self._paint_boxes(suspect['file_name'], true, [suspect]), suspect['bbox'])
 
     def _suspect_map(self, suspect: Entry) -> np.ndarray:
         halves = np.split(self._paint_maps(suspect['file_name'], alpha=0.4), 2, axis=1)

@@ -37,13 +37,13 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     yield from (_of_boxes if is_boxes else _of_maps)(report)
     yield section('Confusion', 'What is most often taken for what.' + (
         ' Boxes count above the score of the best F1.' if is_boxes else ''), _confusion(report, is_boxes))
-    yield section('Worst images', 'Truth on the left, prediction on the right; most errors first.',
+    sides = 'Truth is on the left, prediction on the right.'
+    yield section('Worst images', 'Objects without a box are orange, wrong boxes blue.' if is_boxes else sides,
                   pictures(worst, 900))
     shown = [(SUSPECTS[one['suspect']].format(
         found=report['classes'][one['category_id'] - 1], label=one['label'] and report['classes'][_label(one) - 1])
         + f', {one["score"]:.2f}; {one["file_name"]}', picture(one)) for one in report['suspects'][:SHOWN]]
-    how = ('Labels are orange, the box of the model is blue.' if is_boxes else
-           'Truth is on the left, prediction on the right.')
+    how = 'Labels are orange, the box of the model is blue.' if is_boxes else sides
     yield section('Suspected labels', f'The model contradicts {len(report["suspects"])} labels; suspects.json has them '
                   f'all. {how}', pictures(shown, 400, True))
 
