@@ -58,7 +58,8 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     for kind, evaluation in evaluations.items():
         for one in filter(None, evaluation.eval_imgs):
             image, label = images[one['image_id']], one['category_id'] - 1
-            hits, ignored = (bits @ np.array(one[key], int).reshape(len(IOUS), -1) for key in ('dtMatched', 'dtIgnore'))
+            matched, ignored = (np.array(one[key], int).reshape(len(IOUS), -1) for key in ('dtMatched', 'dtIgnore'))
+            hits, ignored = bits @ (matched & ~ignored), bits @ ignored  # a box on a crowd is matched, too
             image[kind] += [[label, *box] for box in zip(one['dtScores'], hits.tolist(), ignored.tolist(), strict=True)]
             if kind == 'bbox':
                 scores = dict(zip(one['dtIds'], one['dtScores'], strict=True))
@@ -89,7 +90,7 @@ def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
 
 def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
     """Returns the least and the most of quarters of areas; fewer if many are equal. They do not overlap."""
-    edges = np.unique(np.quantile(areas, (0, 0.25, 0.5, 0.75, 1)))
+    edges = np.unique(np.quantile(areas, (0, 0.25, 0.5, 0.75, 1), method='inverted_cdf'))
     lows = [edges[0], *np.nextafter(edges[1:-1], np.inf)]
     return [*zip(map(float, lows), map(float, edges[1:] if len(edges) > 1 else edges), strict=True)]
 

@@ -48,10 +48,12 @@ def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndar
 
 def _average_precision(hits: np.ndarray, others: np.ndarray, total: int) -> np.ndarray:
     """Returns AP, `(T,)`, from the numbers of hits and other boxes down to each score, `(T, N)`."""
-    precision = hits / np.maximum(hits + others, 1)
-    best = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
-    return np.array([np.append(row, 0)[np.searchsorted(count / total, RECALLS)].mean()
-                     for row, count in zip(best, hits, strict=True)])
+    count, length = hits.shape
+    precision = np.maximum.accumulate((hits / np.maximum(hits + others, 1))[:, ::-1], 1)[:, ::-1]
+    needed = np.searchsorted(np.arange(total + 1) / total, RECALLS)  # hits for each recall
+    rows = np.arange(count)[:, None]
+    places = np.searchsorted((hits + rows * (total + 1)).ravel(), needed + rows * (total + 1)) - rows * length
+    return np.pad(precision, ((0, 0), (0, 1)))[rows, places].mean(1)
 
 
 def pixel_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndarray) -> Metrics:
@@ -99,11 +101,12 @@ def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
                         f'{own["classes"]}): compare with a test on the same data.')
     pairs = [(one, other['images'][name]) for name, one in own['images'].items() if name in other['images']]
     pairs = [pair for pair in pairs if pair[0]['objects'] == pair[1]['objects']]
-    if not pairs:
-        raise UserError('the report to compare with has no image of this test, with the same objects: compare with a '
+    kinds = [kind for kind in KINDS if kind in own['metrics'] and kind in other['metrics']]
+    if not kinds or not any(any(one['objects']) for one, _ in pairs):
+        raise UserError('the report to compare with has no image of this test with the same objects: compare with a '
                         'test on the same data.')
     weights, found = draws(len(pairs)), {}
-    for kind in (one for one in KINDS if one in own['metrics'] and one in other['metrics']):
+    for kind in kinds:
         first, second = (KINDS[kind](side, kind, weights) for side in zip(*pairs, strict=True))
         found[kind] = {name: interval(first[name] - second[name]) for name in first if name != 'by_class'}
     (name, (value, low, high)), = [*next(iter(found.values())).items()][:1]

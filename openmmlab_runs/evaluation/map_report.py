@@ -38,7 +38,8 @@ def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> E
     return dict(
         objects=total.tolist(), regions=[hits.tolist(), (total + pairs[:, :classes].sum(0) - hits).tolist()],
         boundaries=near.tolist(), confusion=[[*map(int, cell), int(pairs[tuple(cell)])] for cell in np.argwhere(pairs)],
-        wrong=float(1 - hits.sum() / max(total.sum(), 1)), unknown=unknown, suspects=_suspects(truth, found, classes))
+        wrong=float((total - hits).sum() / max(total.sum(), 1)), unknown=unknown,
+        suspects=_suspects(truth, found, classes))
 
 
 def _boundary(cells: np.ndarray, band: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 
 from openmmlab_runs.checkpoints.fitting import hash_weights, inner
 from openmmlab_runs.data.datasets import classes_of
-from openmmlab_runs.errors import UserError, show
+from openmmlab_runs.errors import UserError, check_range, show
 from openmmlab_runs.files import near, read_state, write_text
 from openmmlab_runs.pictures.bands import read_view
 from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
@@ -49,8 +49,10 @@ class EvaluationReportHook(Hook):
 
     def __init__(self, folder: str | Path | None, other: str | Path | None = None, most: float | None = None) -> None:
         self.folder, self.most = Path(folder) if folder else None, most
+        if most is not None:
+            check_range('--at-most-missed', most, 0, 1)
         todo = 'give the report.json of a test with --report'
-        self.other = read_state(Path(other), json.loads, todo) if other else None
+        self.other = read_state(Path(other), _parsed, todo) if other else None
         if other and (not folder or self.other is None):
             raise UserError(f'--compare {other} ' + ('does not exist: correct the path.' if folder else
                                                      'is a part of a report: add --report FOLDER.'))
@@ -73,7 +75,7 @@ class EvaluationReportHook(Hook):
                 packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
                 self.found[sample.img_path] = counts, maps[0].shape, packed
             else:
-                raise UserError(f'--at-most-missed is for detectors, and --report for detectors and segmentors with '
+                raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
                                 f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
@@ -197,6 +199,11 @@ class EvaluationReportHook(Hook):
         write_text(file, json.dumps(content, indent=1, ensure_ascii=False))
         show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
              f'{self.most:.1%} of the objects of a new image of this source.')
+
+
+def _parsed(text: str) -> Entry:
+    report = json.loads(text)
+    return {key: report[key] for key in ('classes', 'images', 'metrics', 'is_exact')}
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
