@@ -59,6 +59,8 @@ class EvaluationReportHook(Hook):
         self.found: dict[str, Any] = {}  # by paths of images
 
     def before_test(self, runner: Runner) -> None:
+        if self.most is not None and isinstance(runner.model, BaseTTAModel):
+            raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
         loop = runner.test_loop
         self.dataset = loop.dataloader.dataset
         self.meta = dict(classes=classes_of(self.dataset), palette=self.dataset.metainfo.get('palette'))
@@ -190,8 +192,6 @@ class EvaluationReportHook(Hook):
 
     def _write_thresholds(self, runner: Runner, images: Mapping[str, Entry]) -> None:
         assert self.most is not None
-        if isinstance(runner.model, BaseTTAModel):
-            raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
         found = [np.array([score for _, score in one['found']]) for one in images.values()]
         score = score_that_misses(found, self.most)
         file, classes = Path(runner.log_dir, NAME), {name: dict(score_thr=score) for name in self.meta['classes']}
