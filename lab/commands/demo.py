@@ -50,12 +50,12 @@ def main() -> None:
         train(load_config(config, work_dir=str(work_dir)), resume='auto')
         begin(f'Testing {model}')
         metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
-                       show_dir=work_dir / 'painted')
+                       show_dir=work_dir / 'painted', report=work_dir / 'report')
         for key, title in METRICS.items():
             if key in metrics:
                 value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg reports percentages
                 table.add_row(model, title, f'{value:.3f}')
     Console().print(table)
-    print('Images painted with ground truth (left) and prediction (right):')
+    print('Images painted with ground truth (left) and prediction (right), and a report of each test:')
     for name in CONFIGS.values():
-        print(f'  {args.work_dir / name / "painted"}')
+        print(f'  {args.work_dir / name / "painted"}, {args.work_dir / name / "report/index.html"}')

@@ -21,6 +21,7 @@ from openmmlab_runs.checkpoints.reading import Checkpoint, check_tensors, open_c
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
+from openmmlab_runs.evaluation.reporting import EvaluationReportHook
 from openmmlab_runs.files import DISK_FULL, held, write_text
 from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
 from openmmlab_runs.registry import in_scope
@@ -84,7 +85,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 
 @in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
-         hooks: Sequence[Hook] = (), verbose: bool = False, tta: bool = False, out: str | Path | None = None
+         hooks: Sequence[Hook] = (), verbose: bool = False, tta: bool = False, out: str | Path | None = None,
+         report: str | Path | None = None, compare: str | Path | None = None, at_most_missed: float | None = None
          ) -> dict[str, Any]:
     """Evaluates a checkpoint, and returns the metrics by name; logs and results are in `cfg.work_dir/test/<time>`.
 
@@ -96,6 +98,9 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         verbose: Whether all that mmengine logs is printed. Defaults to False.
         tta: Whether predictions of several views of each image are merged; see `MergeViewsHook`. Defaults to False.
         out: New or empty folder for the predictions; see `KeepPredictionsHook`. Defaults to None: they are not kept.
+        report: Folder for a report; see `EvaluationReportHook`, as for the next two. Defaults to None: no report.
+        compare: The report.json of another test to compare with. Defaults to None.
+        at_most_missed: The share of objects that may be missed, for which scores are chosen. Defaults to None.
 
     Raises:
         UserError: If the config, the checkpoint, its classes or a full disk do not allow the run.
@@ -116,6 +121,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
             more.append(MergeViewsHook(cfg))
         if out:
             more.append(KeepPredictionsHook(cfg, Path(out)))
+        if report or compare or at_most_missed is not None:
+            more.append(EvaluationReportHook(report, compare, at_most_missed))
         run.runner = runner = build_runner(cfg, [*hooks, *own_hooks, *more])
         check_fits(runner.model, opened)
         check_classes(trained_classes(opened.meta), classes_of(runner.test_loop.dataloader.dataset), checkpoint)

@@ -1,0 +1,126 @@
+"""Checks what reports of tests promise, with truth and predictions: suspects, intervals, and scores that miss little.
+
+Labels are removed, shifted by half of their size, or given to another class. Precision is that of the first suspects,
+beside that of boxes or regions at random. Intervals are those of images drawn from all, which are the truth then, and
+scores are chosen on half of the images, and tried on the other half.
+"""
+import argparse
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from hotcoco.mask import iou
+from PIL import Image
+
+from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_runs.evaluation import box_report, map_report
+from openmmlab_runs.evaluation.intervals import box_metrics, compare, draws, interval, score_that_misses
+from openmmlab_runs.files import list_images
+from openmmlab_runs.texts import markdown_table
+
+SHARE, FIRST = 0.05, 50  # of the labels, and of the suspects
+IGNORED = 255
+
+
+def read_boxes(annotations: Path, predictions: Path) -> box_report.Boxes:
+    """Reads an annotation file in COCO's layout, and results as `test --out` writes them."""
+    truth, found = json.loads(annotations.read_text()), json.loads(predictions.read_text())
+    images = {one['id']: number for number, one in enumerate(truth['images'], start=1)}
+    classes = {one['id']: number for number, one in enumerate(truth['categories'], start=1)}
+    objects, boxes = ([dict(id=number, image_id=images[one['image_id']], category_id=classes[one['category_id']],
+                            bbox=one['bbox'], area=one['bbox'][2] * one['bbox'][3], iscrowd=one.get('iscrowd', 0),
+                            score=one.get('score', 0)) for number, one in enumerate(entries, start=1)]
+                      for entries in (truth['annotations'], found))
+    return box_report.Boxes([one['name'] for one in truth['categories']], [
+        dict(one, id=images[one['id']]) for one in truth['images']], objects, boxes)
+
+
+def damaged_boxes(data: box_report.Boxes, random: np.random.Generator) -> Iterator[tuple[str, float, float]]:
+    """Yields the kind of a fault, and the precision of the suspects and of boxes at random."""
+    for kind in ('removed', 'shifted', 'renamed')[:2 + (len(data.classes) > 1)]:
+        objects = copy.deepcopy(data.objects)
+        chosen = random.choice(len(objects), round(SHARE * len(objects)), replace=False)
+        for one in (objects[index] for index in chosen):
+            left, top, width, height = one['bbox']
+            signs = random.choice([-0.5, 0.5], 2)
+            if kind == 'shifted':
+                one['bbox'] = [left + signs[0] * width, top + signs[1] * height, width, height]
+            elif kind == 'renamed':
+                one['category_id'] = (one['category_id'] + random.integers(1, len(data.classes)) - 1) % len(
+                    data.classes) + 1
+        kept = [one for index, one in enumerate(objects) if kind != 'removed' or index not in {*chosen}]
+        worse = box_report.Boxes(data.classes, data.images, kept, data.boxes)
+        rows = [*box_report.matches(worse, dict(bbox=worse.evaluate(worse.boxes))).values()]
+        least = [one['score'] for one in box_report.curves(rows, worse.classes)]
+        suspects = box_report.judge(worse, least)[1][:FIRST]
+        above = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
+        at_random = [above[index] for index in random.choice(len(above), 2000)]
+        hits = [[bool(same) and np.array(iou([one['bbox']], same, [0] * len(same))).max() >= 0.5 for one in boxes
+                 for same in [[data.objects[index]['bbox'] for index in chosen
+                               if data.objects[index]['image_id'] == one['image_id']]]]
+                for boxes in (suspects, at_random)]
+        yield kind, float(np.mean(hits[0])), float(np.mean(hits[1]))
+
+
+def damaged_maps(truth: Path, predictions: Path, classes: int, random: np.random.Generator
+                 ) -> Iterator[tuple[str, float, float]]:
+    """Gives regions of label maps to another class; yields as `damaged_boxes` does."""
+    counts, renamed, regions = {}, set(), 0
+    for path in list_images(truth):
+        labels, found = (np.array(Image.open(one)) for one in (path, predictions / f'{path.stem}.png'))
+        for number, (left, top, *size), cells in [*map_report.regions(labels, classes)]:
+            regions += 1
+            if random.random() < SHARE:
+                labels[cells] = (number + random.integers(1, classes)) % classes
+                renamed.add((path.name, left, top, *size))
+        counts[path.name] = map_report.count(labels, found, classes, IGNORED)
+    names = [*counts]
+    suspects = map_report.summarize(counts, [*map(str, range(classes))])['suspects'][:FIRST]
+    yield 'renamed', float(np.mean([(names[one['image_id'] - 1], *one['bbox']) in renamed for one in suspects])), len(
+        renamed) / regions
+
+
+def coverage(rows: list[box_report.Entry], trials: int, images: int, random: np.random.Generator) -> float:
+    """Returns how often the interval of images that are drawn has the AP of all images in it."""
+    value = box_metrics(rows, 'bbox', np.ones((1, len(rows)), int))['AP'][0]
+    drawn = ([rows[index] for index in random.integers(0, len(rows), images)] for _ in range(trials))
+    ends = [interval(box_metrics(part, 'bbox', draws(images, 200, seed))['AP']) for seed, part in enumerate(drawn)]
+    return float(np.mean([low <= value <= high for _, low, high in ends]))
+
+
+def missed(rows: list[box_report.Entry], most: float, trials: int, random: np.random.Generator) -> tuple[float, float]:
+    """Returns the share of objects that is missed in the other half of the images, in the mean, and its error."""
+    shares = [np.array([score for _, score in one['found']]) for one in rows if one['found']]
+    means = []
+    for order in (random.permutation(len(shares)) for _ in range(trials)):
+        half = len(order) // 2
+        score = score_that_misses([shares[index] for index in order[:half]], most)
+        means.append(np.mean([(shares[index] <= score).mean() for index in order[half:]]))
+    return float(np.mean(means)), float(np.std(means) / trials ** 0.5)
+
+
+@exit_on_error
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('truth', type=Path, help="annotation file in COCO's layout, or folder of label maps")
+    parser.add_argument('predictions', type=Path, help='predictions.bbox.json, or folder of label maps')
+    parser.add_argument('--classes', type=int, default=11, help='number of classes of label maps')
+    parser.add_argument('--most', type=float, nargs='+', default=[0.15, 0.2, 0.3], help='shares that may be missed')
+    parser.add_argument('--trials', type=int, nargs=2, default=[500, 200], help='draws of images, and splits')
+    args = parser.parse_args()
+    random = np.random.default_rng(0)
+    is_maps = args.truth.is_dir()
+    data = None if is_maps else read_boxes(args.truth, args.predictions)
+    found = damaged_boxes(data, random) if data else damaged_maps(args.truth, args.predictions, args.classes, random)
+    say(markdown_table(['labels', f'precision of {FIRST} suspects', 'at random'],
+                       ([kind, f'{first:.2f}', f'{second:.3f}'] for kind, first, second in found)))
+    if data:
+        report = dict(box_report.summarize(data), is_exact=True)
+        rows = [*report['images'].values()]
+        say(f'against itself: {compare(report, report)["verdict"]}')
+        for most in args.most:
+            say('at most {:.2f} missed: {:.4f}, standard error {:.4f}'.format(
+                most, *missed(rows, most, args.trials[1], random)))
+        say(f'95 % intervals cover: {coverage(rows, args.trials[0], len(rows), random):.3f}')

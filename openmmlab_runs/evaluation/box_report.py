@@ -1,0 +1,170 @@
+"""What a report tells of a detector: hotcoco's numbers, the boxes and objects of each image, and suspected labels."""
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hotcoco import COCO, COCOeval
+from hotcoco.mask import iou
+
+from .curves import Curve
+from .intervals import IOUS, box_metrics, draws, interval
+
+NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
+Entry = dict[str, Any]
+
+
+@dataclass
+class Boxes:
+    """The objects of a data set, and the boxes that a model finds in it, in COCO's layout.
+
+    Attributes:
+        classes: The names of the classes; their category ids count from 1.
+        images: Entries with `id`, from 1, `file_name`, which is unique, `width` and `height`.
+        objects: Entries with `id`, from 1, `image_id`, `category_id`, `bbox`, `area` of the box, `iscrowd`, and
+            `segmentation` if `kinds` has 'segm'.
+        boxes: The same with a `score`.
+        kinds: 'bbox', and 'segm' if there are masks.
+    """
+    classes: Sequence[str]
+    images: list[Entry]
+    objects: list[Entry]
+    boxes: list[Entry]
+    kinds: Sequence[str] = ('bbox',)
+
+    def __post_init__(self) -> None:
+        self.truth = COCO(dict(images=self.images, annotations=self.objects, categories=[
+            dict(id=index, name=name) for index, name in enumerate(self.classes, start=1)]))
+
+    def evaluate(self, boxes: Sequence[Entry], kind: str = 'bbox', areas: Sequence[Sequence[float]] = ()) -> COCOeval:
+        """Matches boxes to objects, also by areas, in pixels. No box is cut; their ids are their numbers from 1."""
+        evaluation = COCOeval(self.truth, self.truth.load_res([*boxes]), kind)
+        evaluation.params.max_dets, evaluation.params.iou_thrs = [len(boxes) + 1], [*IOUS]
+        evaluation.params.area_rng = [[0, 1e10], *map(list, areas)]
+        evaluation.params.area_rng_lbl = ['all', *map(str, range(len(areas)))]
+        evaluation.evaluate()
+        evaluation.accumulate()
+        return evaluation
+
+
+def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry]:
+    """Returns the matches by ids of images: the `objects` of each class, for each kind the boxes as `box_metrics` takes
+    them, and for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none.
+    """
+    images: dict[int, Entry] = {one['id']: dict(objects=[0] * len(data.classes), **{kind: [] for kind in evaluations},
+                                                found=[], wrong=0) for one in data.images}
+    bits = 1 << np.arange(len(IOUS))
+    for kind, evaluation in evaluations.items():
+        for one in filter(None, evaluation.eval_imgs):
+            image, label = images[one['image_id']], one['category_id'] - 1
+            matched, ignored = (np.array(one[key], int).reshape(len(IOUS), -1) for key in ('dtMatched', 'dtIgnore'))
+            hits, ignored = bits @ (matched & ~ignored), bits @ ignored  # a box on a crowd is matched, too
+            image[kind] += [[label, *box] for box in zip(one['dtScores'], hits.tolist(), ignored.tolist(), strict=True)]
+            if kind == 'bbox':
+                scores = dict(zip(one['dtIds'], one['dtScores'], strict=True))
+                counted = [match for match, is_ignored in zip(one['gtMatches'][0], one['gtIgnore'], strict=True)
+                           if not is_ignored]
+                image['objects'][label] += len(counted)
+                image['found'] += [[label, scores.get(match, 0.)] for match in counted]
+    return images
+
+
+def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
+    """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
+    the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
+    """
+    found = []
+    for number, name in enumerate(classes):
+        objects = sum(one['objects'][number] for one in images)
+        boxes = sorted((-score, hits & 1) for one in images for label, score, hits, ignored in one['bbox']
+                       if label == number and not ignored & 1)
+        scores, hits = np.array(boxes, np.float32).reshape(-1, 2).T
+        last = np.flatnonzero(np.diff(scores, append=1))  # boxes of one score count together
+        curve = Curve(objects, -scores[last], last + 1, hits.cumsum()[last]) if objects else None
+        score, f1 = (curve and curve.best()) or (1., 0.)
+        found.append(dict(name=name, objects=objects, score=score, f1=f1,
+                          precision=curve.precision_from().tolist() if curve else None))
+    return found
+
+
+def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
+    """Returns the least and the most of quarters of areas; fewer if many are equal. They do not overlap."""
+    edges = np.unique(np.quantile(areas, (0, 0.25, 0.5, 0.75, 1), method='inverted_cdf'))
+    lows = [edges[0], *np.nextafter(edges[1:-1], np.inf)]
+    return [*zip(map(float, lows), map(float, edges[1:] if len(edges) > 1 else edges), strict=True)]
+
+
+def by_size(data: Boxes) -> dict[str, list[Entry]]:
+    """Returns AP of the boxes by quarters of the sides of objects and of images: the roots of their areas, in pixels.
+    """
+    areas = np.array([one['area'] for one in data.objects if not one['iscrowd']])
+    pixels = {one['id']: one['width'] * one['height'] for one in data.images}
+    parts = dict(objects=quarters(areas) if len(areas) else [], images=quarters(np.array([*pixels.values()])))
+    evaluation = data.evaluate(data.boxes, areas=parts['objects'])
+    assert evaluation.eval
+    precision = np.array(evaluation.eval['precision'])[..., 1:, 0]  # IoU, recall, class, area
+    slices = evaluation.slice_by({str(index): [id for id, area in pixels.items() if low <= area <= high]
+                                  for index, (low, high) in enumerate(parts['images'])})
+    found = dict(objects=[precision[..., index] for index in range(len(parts['objects']))],
+                 images=[np.array(slices[str(index)]['AP']) for index in range(len(parts['images']))])
+    return {what: [dict(low=low ** 0.5, high=high ** 0.5, AP=_mean_of(values))
+                   for (low, high), values in zip(parts[what], found[what], strict=True)] for what in parts}
+
+
+def _mean_of(values: np.ndarray) -> float | None:
+    """Returns the mean without hotcoco's -1, which stands for no objects."""
+    return float(values[values > -1].mean()) if (values > -1).any() else None
+
+
+def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
+    """Judges the boxes with a score above that of their class, and the labels by them.
+
+    Returns:
+        `confusion`, how often an object of one class has a box of another, `(C + 1, C + 1)`, the last index being for
+        no object or no box; objects that are `missed`, and boxes that are `wrong`. Then the boxes that contradict the
+        labels, the surest first, with a `suspect`: 'class', 'place' or 'missing', and the object as their `label`.
+    """
+    boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
+    # hotcoco's confusion counts boxes on ignored objects as wrong, its matches do not.
+    on_ignored = {number for one in filter(None, data.evaluate(boxes).eval_imgs)
+                  for number, is_ignored in zip(one['dtIds'], one['dtIgnore'][0], strict=True) if is_ignored}
+    boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
+    evaluation = data.evaluate(boxes)
+    told = evaluation.image_diagnostics(IOUS[0], 0)
+    objects, free = {one['id']: one for one in data.objects}, defaultdict[tuple[int, int], list[Entry]](list)
+    for number, status in told['gt_status'].items():
+        if status == 'fn':
+            free[objects[number]['image_id'], objects[number]['category_id']].append(objects[number])
+    found = {one['dt_id']: (one['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
+                            objects.get(one['gt_id'])) for one in told['label_errors']}
+    for number, status in told['dt_status'].items():
+        box = boxes[number - 1]
+        near = free[box['image_id'], box['category_id']]
+        if status == 'fp' and number not in found and near:
+            overlaps = np.array(iou([box['bbox']], [one['bbox'] for one in near], [0] * len(near)))[0]
+            if overlaps.max() >= NEAR:
+                found[number] = 'place', near[int(overlaps.argmax())]
+    judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
+                  missed=[objects[number] for number, status in told['gt_status'].items() if status == 'fn'],
+                  wrong=[boxes[number - 1] for number, status in told['dt_status'].items() if status == 'fp'])
+    return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
+                           in found.items()), key=lambda one: -one['score'])
+
+
+def summarize(data: Boxes) -> dict[str, Any]:
+    """Returns what a report tells of a detector; all but `metrics` is of boxes. `wrong` of an image counts its objects
+    that are missed and its boxes that are wrong, at IoU 0.5, above the scores of the best F1.
+    """
+    evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
+    images, first = matches(data, evaluations), evaluations['bbox']
+    rows, weights = [*images.values()], draws(len(images))
+    metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
+               for kind in data.kinds}
+    lines = curves(rows, data.classes)
+    judged, suspects = judge(data, [one['score'] for one in lines])
+    for one in (*judged['missed'], *judged['wrong']):
+        images[one['image_id']]['wrong'] += 1
+    return dict(classes=[*data.classes], metrics=metrics, curves=lines, by_size=by_size(data),
+                errors=first.tide_errors(), calibration=first.calibration(), **judged, suspects=suspects,
+                images={one['file_name']: images[one['id']] for one in data.images})

@@ -1,0 +1,90 @@
+"""What a report tells of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from hotcoco.metrics import pixel_confusion
+
+from .intervals import draws, interval, pixel_metrics
+
+BAND = 0.02  # of the diagonal: the width of a boundary (Boundary IoU, arXiv 2103.16562)
+LEAST = 100  # pixels of a region whose label is suspected
+KINDS = ('regions', 'boundaries')
+Entry = dict[str, Any]
+
+
+def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> Entry:
+    """Counts pixels of an image's label maps, `(H, W)`, by class; those of other true labels than the classes are left
+    out, and `unknown` tells how many of them are not `ignored`.
+
+    Returns:
+        `objects`, the pixels of each class; `regions` and `boundaries`, those in the intersection and in the union of
+        truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
+        them) with their number; the share that is `wrong`; and `suspects`.
+    """
+    known = truth < classes
+    unknown = int((~known & (truth != ignored)).sum())
+    truth = np.where(known, truth, classes + 1)
+    found = np.where(known, np.minimum(found, classes), classes + 1)
+    # hotcoco refuses labels that are not classes; a prediction of none of them is a class here.
+    pairs = pixel_confusion(truth, found, classes + 2, ignore_index=classes + 1)[:classes, :classes + 1].astype(int)
+    hits, total = pairs.diagonal(), pairs.sum(1)
+    band = max(1, round(BAND * float(np.hypot(*truth.shape))))
+    near = np.zeros((2, classes), int)
+    for number in np.flatnonzero(total + pairs[:, :classes].sum(0)):
+        first, second = (_boundary(labels == number, band) for labels in (truth, found))
+        near[:, number] = (first & second).sum(), (first | second).sum()
+    return dict(
+        objects=total.tolist(), regions=[hits.tolist(), (total + pairs[:, :classes].sum(0) - hits).tolist()],
+        boundaries=near.tolist(), confusion=[[*map(int, cell), int(pairs[tuple(cell)])] for cell in np.argwhere(pairs)],
+        wrong=float((total - hits).sum() / max(total.sum(), 1)), unknown=unknown,
+        suspects=_suspects(truth, found, classes))
+
+
+def _boundary(cells: np.ndarray, band: int) -> np.ndarray:
+    """Returns the cells that are at most `band` pixels from the end of a region or of the image."""
+    inner = cv2.erode(np.pad(cells, 1).astype(np.uint8), np.ones((3, 3), np.uint8), iterations=band)
+    return cells & (inner[1:-1, 1:-1] == 0)
+
+
+def regions(labels: np.ndarray, classes: int) -> Iterator[tuple[int, list[int], np.ndarray]]:
+    """Yields connected regions of a class of at least `LEAST` pixels: the class, the box (left, top, width, height),
+    and the cells, `(H, W)`.
+    """
+    for number in np.unique(labels[labels < classes]).tolist():
+        _, parts, stats, _ = cv2.connectedComponentsWithStats((labels == number).astype(np.uint8), connectivity=4)
+        for index, (*box, area) in enumerate(stats[1:].tolist(), start=1):
+            if area >= LEAST:
+                yield number, box, parts == index
+
+
+def _suspects(truth: np.ndarray, found: np.ndarray, classes: int) -> list[Entry]:
+    """Returns regions of a true class that are mostly predicted as one other class, with the share of it."""
+    suspected = []
+    for number, box, cells in regions(truth, classes):
+        votes = np.bincount(found[cells], minlength=classes)[:classes]
+        other, area = int(votes.argmax()), int(cells.sum())
+        if other != number and votes[other] > area / 2:
+            suspected.append(dict(suspect='class', category_id=other + 1, label=number + 1, bbox=box, area=area,
+                                  score=float(votes[other] / area)))
+    return suspected
+
+
+def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
+    """Returns what a report tells of a segmentor, from what `count` returns for each image, by its name."""
+    rows, confusion = [*images.values()], np.zeros((len(classes), len(classes) + 1), int)
+    for row, column, pixels in (cell for one in rows for cell in one['confusion']):
+        confusion[row, column] += pixels
+    weights = draws(len(rows))
+    metrics = {kind: {name: interval(values) for name, values in pixel_metrics(rows, kind, weights).items()}
+               for kind in KINDS}
+    # A disagreement tells little between classes that the model takes for each other anyway.
+    rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
+    suspected = []
+    for number, one in ((number, one) for number, row in enumerate(rows, start=1) for one in row['suspects']):
+        column = rates[:, one['category_id'] - 1]
+        right, other = column[one['category_id'] - 1], column[one['label'] - 1]
+        suspected.append(dict(one, image_id=number, score=float(one['score'] * right / max(right + other, 1e-9))))
+    return dict(classes=[*classes], metrics=metrics, confusion=confusion.tolist(), images=images,
+                suspects=sorted(suspected, key=lambda one: -one['score']))

@@ -1,0 +1,228 @@
+"""Writes a report of a test, compares it with another, and chooses a score that misses few objects."""
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.dist import all_gather_object, is_main_process
+from mmengine.hooks import Hook
+from mmengine.model import BaseTTAModel
+from mmengine.runner import Runner
+
+from openmmlab_runs.checkpoints.fitting import hash_weights, inner
+from openmmlab_runs.data.datasets import classes_of
+from openmmlab_runs.errors import UserError, check_range, show
+from openmmlab_runs.files import near, read_state, write_text
+from openmmlab_runs.pictures.bands import read_view
+from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
+from openmmlab_runs.pictures.prediction import Prediction, of_sample
+
+from . import box_report, map_report
+from .curves import NAME
+from .intervals import compare, score_that_misses
+from .page import render
+from .sections import SHOWN, sections
+
+ORANGE, BLUE = (230, 120, 20), (30, 110, 230)
+Entry = dict[str, Any]
+
+
+class EvaluationReportHook(Hook):
+    """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
+    `thresholds.json`, which predictions read, beside the logs of the test.
+
+    Args:
+        folder: Where the report is written. None: no report.
+        other: The `report.json` of another test to compare with. None: no comparison.
+        most: The share of the objects of new images that may be missed, between 0 and 1; see `score_that_misses`. None:
+            no scores are chosen.
+
+    Raises:
+        UserError: If there is no such file, or the test is of neither boxes nor label maps with their truth.
+    """
+
+    priority = 'VERY_LOW'  # after ReportHook, whose thresholds.json is replaced
+
+    def __init__(self, folder: str | Path | None, other: str | Path | None = None, most: float | None = None) -> None:
+        self.folder, self.most = Path(folder) if folder else None, most
+        if most is not None:
+            check_range('--at-most-missed', most, 0, 1)
+        todo = 'give the report.json of a test with --report'
+        self.other = read_state(Path(other), _parsed, todo) if other else None
+        if other and (not folder or self.other is None):
+            raise UserError(f'--compare {other} ' + ('does not exist: correct the path.' if folder else
+                                                     'is a part of a report: add --report FOLDER.'))
+        self.found: dict[str, Any] = {}  # by paths of images
+
+    def before_test(self, runner: Runner) -> None:
+        if self.most is not None and isinstance(runner.model, BaseTTAModel):
+            raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
+        loop = runner.test_loop
+        self.dataset = loop.dataloader.dataset
+        self.meta = dict(classes=classes_of(self.dataset), palette=self.dataset.metainfo.get('palette'))
+        self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                        outputs: Sequence[Any] | None = None) -> None:
+        for sample in outputs or ():
+            if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
+                self.found[sample.img_path] = of_sample(sample, sample.ori_shape[:2], self.meta)
+            elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
+                maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
+                counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
+                packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
+                self.found[sample.img_path] = counts, maps[0].shape, packed
+            else:
+                raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
+                                f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
+
+    def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
+        found = {path: one for part in all_gather_object(self.found) for path, one in part.items()}
+        if not is_main_process():
+            return
+        self.paths = {name: path for path, name in zip(sorted(found), short_names(sorted(found)), strict=True)}
+        self.found = {name: found[path] for name, path in self.paths.items()}
+        is_boxes = isinstance(next(iter(self.found.values())), Prediction)
+        if is_boxes:
+            self.data = self._boxes()
+        report = (box_report.summarize(self.data) if is_boxes else
+                  map_report.summarize({name: one[0] for name, one in self.found.items()}, self.meta['classes']))
+        if self.folder:
+            self._write(runner, report, is_boxes)
+        if self.most is not None:
+            self._write_thresholds(runner, report['images'])
+
+    def _boxes(self) -> box_report.Boxes:
+        """Returns the objects of the data set, in pixels of the images as they are, and the boxes that are found."""
+        infos = {info['img_path']: info for info in map(self.dataset.get_data_info, range(len(self.dataset)))}
+        images: list[Entry] = []
+        objects: list[Entry] = []
+        boxes: list[Entry] = []
+
+        def entry(box: Any, label: Any, mask: Any) -> Entry:
+            left, top, right, bottom = map(float, box)
+            size = right - left, bottom - top
+            return dict(image_id=len(images), category_id=int(label) + 1, bbox=[left, top, *size],
+                        area=size[0] * size[1], iscrowd=0, **(dict(segmentation=mask) if mask else {}))
+
+        for name, path in self.paths.items():
+            one, info = self.found[name], infos[path]
+            if 'instances' not in info:
+                raise UserError(f'--report compares boxes with truth, but image {path} has no annotations: test on '
+                                'data that has them.')
+            images.append(dict(id=len(images) + 1, file_name=name, height=one.size[0], width=one.size[1]))
+            for true in info['instances']:
+                objects.append(dict(entry(true['bbox'], true['bbox_label'], true.get('mask')), id=len(objects) + 1,
+                                    iscrowd=int(true.get('ignore_flag', 0))))
+            for box, label, score, mask in zip(one.boxes, one.labels, one.scores.tolist(),
+                                               one.masks or [None] * len(one.boxes), strict=True):
+                boxes.append(dict(entry(box, label, mask), id=len(boxes) + 1, score=score))
+        has_masks = bool(boxes) and all('segmentation' in one for one in (*objects, *boxes))
+        return box_report.Boxes(self.meta['classes'], images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
+
+    def _write(self, runner: Runner, report: Entry, is_boxes: bool) -> None:
+        assert self.folder
+        names, hooks = [*self.paths], {type(hook).__name__ for hook in runner.hooks}
+        for one in report['suspects']:
+            one['file_name'] = names[one['image_id'] - 1]
+        is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
+        report = dict(report, is_exact=is_exact, notes=self._notes(report, is_exact, is_boxes),
+                      summary=f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}')
+        if self.other:
+            report['comparison'] = compare(report, self.other)
+            show(f'Compared with the other report, this test is {report["comparison"]["verdict"]}.')
+        worst = sorted(names, key=lambda name: -report['images'][name]['wrong'])[:SHOWN]
+        paint = self._paint_errors if is_boxes else self._paint_maps
+        wrong = [report['images'][name]['wrong'] for name in worst]
+        painted = [(f'{name}: {f"{count} wrong" if is_boxes else f"{count:.1%} of pixels wrong"}', paint(name, report))
+                   for name, count in zip(worst, wrong, strict=True)]
+        page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
+        suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
+        kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / 'index.html', page)
+        write_text(self.folder / 'report.json', json.dumps(kept))
+        write_text(self.folder / 'suspects.json', json.dumps(dict(
+            images=[dict(id=number, file_name=name) for number, name in enumerate(names, start=1)],
+            annotations=suspects,
+            categories=[dict(id=number, name=name) for number, name in enumerate(report['classes'], start=1)])))
+        show(f'The report is in {near(self.folder / "index.html")}.')
+
+    def _notes(self, report: Entry, is_exact: bool, is_boxes: bool) -> list[str]:
+        """Returns sentences on what the numbers do not tell."""
+        rows = [*report['images'].values()]
+        empty = sum(not any(one['objects']) for one in rows)
+        notes = [f'{empty} of {len(rows)} images have no objects.'] * bool(empty)
+        if is_boxes:
+            counts = [len(one['bbox']) for one in rows]
+            notes.append(f'All boxes of the model count, and {counts.count(max(counts))} of {len(rows)} images have '
+                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.')
+        elif unknown := sum(one['unknown'] for one in rows):
+            notes.append(f'{unknown} pixels have labels outside of the classes, and do not count.')
+        return [*notes, 'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
+                'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.']
+
+    def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
+        image = next(one['id'] for one in self.data.images if one['file_name'] == name)
+        return self._paint_boxes(name, *([one for one in report[key] if one['image_id'] == image]
+                                         for key in ('missed', 'wrong')))
+
+    def _paint_boxes(self, name: str, true: Sequence[Entry], found: Sequence[Entry]) -> np.ndarray:
+        return paint_boxes(read_view(self.paths[name]), _corners([*true, *found]),
+                           np.repeat([0, 1], [len(true), len(found)]), palette=[ORANGE, BLUE])
+
+    def _paint_maps(self, name: str, report: Entry | None = None, alpha: float = 0.7) -> np.ndarray:
+        _, shape, packed = self.found[name]
+        image = read_view(self.paths[name])
+        maps = [np.frombuffer(zlib.decompress(one), np.uint16).reshape(shape) for one in packed]
+        return np.concatenate([paint_label_map(image, one, self.meta['classes'], False, self.meta['palette'], alpha)
+                               for one in maps], axis=1)
+
+    def _suspect_box(self, suspect: Entry) -> np.ndarray:
+        true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
+        return _crop(self._paint_boxes(suspect['file_name'], true, [suspect]), suspect['bbox'])
+
+    def _suspect_map(self, suspect: Entry) -> np.ndarray:
+        halves = np.split(self._paint_maps(suspect['file_name'], alpha=0.4), 2, axis=1)
+        return np.concatenate([_crop(half, suspect['bbox']) for half in halves], axis=1)
+
+    def _write_thresholds(self, runner: Runner, images: Mapping[str, Entry]) -> None:
+        assert self.most is not None
+        found = [np.array([score for _, score in one['found']]) for one in images.values()]
+        score = score_that_misses(found, self.most)
+        file, classes = Path(runner.log_dir, NAME), {name: dict(score_thr=score) for name in self.meta['classes']}
+        content = dict(weights=hash_weights(inner(runner.model)), at_most_missed=self.most, classes=classes)
+        write_text(file, json.dumps(content, indent=1, ensure_ascii=False))
+        show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
+             f'{self.most:.1%} of the objects of a new image of this source.')
+
+
+def _parsed(text: str) -> Entry:
+    report = json.loads(text)
+    return {key: report[key] for key in ('classes', 'images', 'metrics', 'is_exact')}
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Returns paths without the folders that all share, by which images of two tests are paired."""
+    parts = [path.replace(os.sep, '/').split('/') for path in paths]
+    levels = zip(*(one[:-1] for one in parts), strict=False)
+    shared = sum(1 for _ in takewhile(lambda names: len({*names}) == 1, levels))
+    return ['/'.join(one[shared:]) for one in parts]
+
+
+def _corners(entries: Sequence[Entry]) -> np.ndarray:
+    """Returns left, top, right and bottom of boxes in COCO's layout, `(N, 4)`."""
+    boxes = np.array([one['bbox'] for one in entries], float).reshape(-1, 4)
+    return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
+
+
+def _crop(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
+    """Returns the surroundings of a box, `(left, top, width, height)`: twice its size, and at least 48 pixels."""
+    left, top, width, height = box
+    x, y, side = left + width / 2, top + height / 2, max(1.5 * max(width, height), 24)
+    (h, w), (x0, y0) = image.shape[:2], (int(max(x - side, 0)), int(max(y - side, 0)))
+    return image[y0:min(int(y + side), h), x0:min(int(x + side), w)]

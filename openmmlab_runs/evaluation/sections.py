@@ -1,0 +1,93 @@
+"""The sections of a report's page, from its numbers and from pictures of images."""
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .page import Pictures, chart, paragraph, pictures, section, table
+
+SHOWN = 24  # pictures of a section; the file of suspects has them all
+PAIRS = 20  # of classes that are taken for each other
+TITLES = dict(bbox='boxes', segm='masks', regions='regions', boundaries='boundaries')
+ERRORS = dict(Cls='the place of an object, but another class', Loc='the class of an object, but only near it',
+              Both='another class, and only near an object', Dupe='one more box of an object that has one',
+              Bkg='a box where no object is', Miss='an object without any such box')
+SUSPECTS = {'class': 'labelled {label}, predicted {found}', 'place': '{found}, label at another place',
+            'missing': '{found}, no label'}
+Report = dict[str, Any]
+
+
+def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.ndarray]) -> Iterator[str]:
+    """Yields the page. `worst` are the pictures of the worst images, and `picture` returns that of a suspect."""
+    is_boxes = 'curves' in report
+    yield paragraph(report['summary'])
+    if 'comparison' in report:
+        yield paragraph(report['comparison']['verdict'], 'verdict')
+    for note in report['notes']:
+        yield paragraph(note)
+    names = [name for name in next(iter(report['metrics'].values())) if name != 'by_class']
+    yield section('Metrics', 'With 95 % intervals: so far the value may lie from that of other images of this source.',
+                  table(['', *names], ([TITLES[kind], *(values[name] for name in names)]
+                                       for kind, values in report['metrics'].items())))
+    if 'comparison' in report:
+        rows = ([TITLES[kind], name, *(f'{value:+.4f}' for value in values)]
+                for kind, found in report['comparison']['difference'].items() for name, values in found.items())
+        yield section('Compared', 'This test minus the other one, on the same images, and the ends of the interval.',
+                      table(['', 'metric', 'difference', 'least', 'most'], rows))
+    yield from (_of_boxes if is_boxes else _of_maps)(report)
+    yield section('Confusion', 'What is most often taken for what.' + (
+        ' Boxes count above the score of the best F1.' if is_boxes else ''), _confusion(report, is_boxes))
+    sides = 'Truth is on the left, prediction on the right.'
+    yield section('Worst images', 'Objects without a box are orange, wrong boxes blue.' if is_boxes else sides,
+                  pictures(worst, 900))
+    shown = [(SUSPECTS[one['suspect']].format(
+        found=report['classes'][one['category_id'] - 1], label=one['label'] and report['classes'][_label(one) - 1])
+        + f', {one["score"]:.2f}; {one["file_name"]}', picture(one)) for one in report['suspects'][:SHOWN]]
+    how = 'Labels are orange, the box of the model is blue.' if is_boxes else sides
+    yield section('Suspected labels', f'The model contradicts {len(report["suspects"])} labels; suspects.json has them '
+                  f'all. {how}', pictures(shown, 400, True))
+
+
+def _label(suspect: Report) -> int:
+    """Returns the category id of the label that a suspect contradicts."""
+    label = suspect['label']
+    return label['category_id'] if isinstance(label, dict) else label
+
+
+def _of_boxes(report: Report) -> Iterator[str]:
+    lines, calibration, recall = report['curves'], report['calibration'], np.linspace(0, 1, 101).tolist()
+    yield section('By class', 'AP of boxes, and the score that boxes must exceed for the best F1, at IoU 0.5.', table(
+        ['class', 'objects', 'AP', 'best F1', 'above score'], (
+            [one['name'], one['objects'], value, one['f1'], f'{one["score"]:.3f}']
+            for one, value in zip(lines, report['metrics']['bbox']['by_class'], strict=True))))
+    for what, parts in report['by_size'].items():
+        yield section(f'By size of {what}', f'Quarters of the {what}, by the root of the area in pixels.', table(
+            ['pixels', 'AP'], ([f'{one["low"]:.0f} to {one["high"]:.0f}', one['AP']] for one in parts)))
+    errors = report['errors']
+    yield section('Kinds of errors', 'How much AP50 would rise without each kind: TIDE (arXiv 2008.08115).', table(
+        ['error', 'number', 'AP50 lost'], ([text, errors['counts'][key], float(errors['delta_ap'][key])]
+                                           for key, text in ERRORS.items())))
+    bins = [one for one in calibration['bins'] if one['count']]
+    yield section('Curves', 'Lines below the diagonal of the right chart: scores promise more than they keep '
+                  f'(expected calibration error {calibration["ece"]:.3f}).', '<div class="pictures">',
+                  chart('Precision by recall, at IoU 0.5, of each class', 'recall', 'precision', {
+                      one['name']: (recall, one['precision']) for one in lines if one['objects']}),
+                  chart('Share of boxes that hit, by score', 'score', 'hits', {
+                      'boxes': ([one['avg_confidence'] for one in bins], [one['avg_accuracy'] for one in bins]),
+                      'calibrated': ([0, 1], [0, 1])}), '</div>')
+
+
+def _of_maps(report: Report) -> Iterator[str]:
+    pixels = np.sum([one['objects'] for one in report['images'].values()], axis=0).tolist()
+    columns = [report['metrics'][kind]['by_class'] for kind in ('regions', 'boundaries')]
+    yield section('By class', 'IoU of all pixels, and of those near the ends of regions (arXiv 2103.16562).', table(
+        ['class', 'pixels', 'IoU', 'boundary IoU'], zip(report['classes'], pixels, *columns, strict=True)))
+
+
+def _confusion(report: Report, is_boxes: bool) -> str:
+    counts = np.array(report['confusion'])
+    true, found = ([*report['classes'], none] for none in ('no object', 'no box' if is_boxes else 'none of them'))
+    wrong = [(int(counts[cell]), *cell) for cell in map(tuple, np.argwhere(counts).tolist()) if cell[0] != cell[1]]
+    return table(['true', 'predicted', 'objects' if is_boxes else 'pixels', 'share of the true'], (
+        [true[row], found[column], count, count / int(counts[row].sum()) if row < len(report['classes']) else None]
+        for count, row, column in sorted(wrong, reverse=True)[:PAIRS]))
