@@ -30,9 +30,10 @@ TELLS_EXPORT = torch.__version__ >= '2.13'
 class Cut(NamedTuple):
     """Pixels that are cut for the embedding of patches: a column of patches, or a canvas if patches overlap."""
     packing: Packing  # of the patches
+    as_product: bool = True
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
-        return x
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, Packing]:
+        return x, self.packing
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, _ = self.packing.to_canvas(1)
@@ -63,7 +64,8 @@ def is_exported() -> bool:
 def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
             ) -> tuple[Tensor, Cells, Size]:
     """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
-    return (_arrange if is_exported() else _arrange_eagerly)(backbone, x, valid_sizes, num_frames)
+    pixels, layout, padded = (_arrange if is_exported() else _arrange_eagerly)(backbone, x, valid_sizes, num_frames)
+    return pixels, layout._replace(as_product=is_traced(x)) if isinstance(layout, Grid) else layout, padded
 
 
 def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None

@@ -80,6 +80,11 @@ class Group(NamedTuple):
         """Tokens of an image."""
         return self.grid.extra + self.grid.size
 
+    @property
+    def total(self) -> int:
+        """Tokens of all images."""
+        return self.length * len(self.images)
+
 
 def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a method of `Packing` that makes indices, so that each of its results is made once, in eager code."""
@@ -107,6 +112,8 @@ class Packing:
     there are none. Make packings with `make_packing`, which remembers them.
     """
 
+    as_product = True
+
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:
         self.groups = groups
         self.device = device
@@ -116,16 +123,18 @@ class Packing:
         self.built: dict[tuple[str, tuple[int, ...]], Any] = {}
         lengths = [group.length for group in groups for _ in group.images]
         self.total, self.longest = sum(lengths), max(lengths)
-        self.lengths = torch.tensor(lengths).to(device, non_blocking=True)  # (B,)
         offsets = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()
         self.offsets = offsets.to(device, non_blocking=True)  # (B + 1,), for varlen_attn
+        self.clips = [Group(images[start:start + grid.frames], grid) for images, grid in groups
+                      for start in range(0, len(images), grid.frames)]
+        self.places = torch.arange(self.total).split([clip.total for clip in self.clips])  # of each clip's tokens
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
         return make_packing(tuple(group._replace(grid=grid) for group, grid in zip(self.groups, grids, strict=True)),
                             self.device)
 
     def split(self, x: Tensor, dim: int = 1) -> list[Tensor]:
-        parts = x.squeeze(0).split([len(group.images) * group.length for group in self.groups], dim - 1)
+        parts = x.squeeze(0).split([group.total for group in self.groups], dim - 1)
         return [part.unflatten(dim - 1, (len(group.images), group.length)).movedim(dim - 1, 0)
                 for part, group in zip(parts, self.groups, strict=True)]
 
@@ -147,9 +156,20 @@ class Packing:
     def mean(self, x: Tensor) -> Tensor:
         return x.sum(dim=1) / self.cells_of_images()
 
+    def count(self, x: Tensor) -> int:
+        return len(self.clips)
+
     def draw(self, x: Tensor, keep: float) -> Tensor:
-        drawn = x.new_empty(len(self.lengths)).bernoulli_(keep).div_(keep)
-        return drawn.repeat_interleave(self.lengths, output_size=x.shape[1])[None, :, None]
+        lengths = torch.tensor(list(map(len, self.places))).to(x.device, non_blocking=True)
+        drawn = x.new_empty(len(lengths)).bernoulli_(keep).div_(keep)
+        return drawn.repeat_interleave(lengths, output_size=x.shape[1])[None, :, None]
+
+    def part(self, clips: Sequence[int]) -> 'tuple[int, Tensor, Packing]':
+        kept: dict[Grid, tuple[int, ...]] = {}
+        for images, grid in (self.clips[clip] for clip in clips):
+            kept[grid] = (*kept.get(grid, ()), *images)
+        part = make_packing(tuple(Group(images, grid) for grid, images in kept.items()), self.device)
+        return 1, torch.cat([self.places[clip] for clip in clips]), part
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, canvas = self.to_canvas(gap, stride)  # all images at once: the gaps are their zero padding
@@ -157,9 +177,10 @@ class Packing:
         of_output, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
         return of_output.back(convolved.squeeze(0))[None]
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Packing]':
         """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
-        return self.to_patches(side)(x.squeeze(0)).view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2)
+        cells = self.to_patches(side)(x.squeeze(0))
+        return cells.view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2), self.coarser(side, cell)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
                head_dims: int, drop_rate: float) -> Tensor:
@@ -217,7 +238,7 @@ class Packing:
             cells = torch.arange(grid.height)[:, None] * whole.width + torch.arange(grid.width) + whole.extra
             sequence = torch.cat([torch.arange(whole.extra), cells.flatten()])
             places.append((torch.tensor(images)[:, None] * (whole.extra + whole.size) + sequence).flatten())
-        from_batch = Move.of(torch.cat(places), len(self.lengths) * (whole.extra + whole.size), self.device)
+        from_batch = Move.of(torch.cat(places), (len(self.offsets) - 1) * (whole.extra + whole.size), self.device)
         return from_batch.back, whole
 
     @built_once
