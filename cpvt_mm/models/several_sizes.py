@@ -37,7 +37,7 @@ class Cut(NamedTuple):
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, _ = self.packing.to_canvas(1)
-        return move.back(to_tokens(conv(x)).squeeze(0))[None]
+        return move.back(to_tokens(conv(x)))
 
     def coarser(self, side: int, cell: int = 1) -> Packing:
         return self.packing
@@ -64,12 +64,12 @@ def is_exported() -> bool:
 def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
             ) -> tuple[Tensor, Cells, Size]:
     """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
-    pixels, layout, padded = (_arrange if is_exported() else _arrange_eagerly)(backbone, x, valid_sizes, num_frames)
-    return pixels, layout._replace(as_product=is_traced(x)) if isinstance(layout, Grid) else layout, padded
+    run = _arrange if is_exported() else _arrange_eagerly
+    return run(backbone, x, valid_sizes, num_frames, is_traced(x))
 
 
-def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
-            ) -> tuple[Tensor, Cells, Size]:
+def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
+             traced: bool) -> tuple[Tensor, Cells, Size]:
     """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
 
     Images of one padded size are pixels `(B, H * W, in_channels)` of a grid, others are `Cut`.
@@ -82,12 +82,13 @@ def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None
         if len(groups) > 1:
             packing = pack({(grid_size(size, backbone.patch_size), length): images
                             for (size, length), images in groups.items()}, x.device)
-            stem, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
-            prepare(later, packing)
-            cut = image_canvas if stem.overlaps else image_patches
+            if traced:
+                _, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
+                prepare(later, packing)
+            cut = image_canvas if backbone.stem.overlaps else image_patches
             return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
         padded, frames = next(iter(groups))
-    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
+    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, as_product=traced), padded
 
 
 _arrange_eagerly = torch.compiler.disable(_arrange)
@@ -113,7 +114,7 @@ def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
     move, grid = packing.to_batch()
     padded = pad_or_crop(x, grid.height * side, grid.width * side)
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    patches = move.back(cells.flatten(3).flatten(0, 2))  # (P, side * side * C)
+    patches = move.back(cells.flatten(3).flatten(0, 2)[None])  # (1, P, side * side * C)
     return patches.view(1, -1, side, x.shape[1]).permute(0, 3, 1, 2)
 
 

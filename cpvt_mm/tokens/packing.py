@@ -49,7 +49,7 @@ class Move(NamedTuple):
         return Move(self.target, self.source, self.has_losses, self.has_zeros)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Moves the rows of `(N, C)`; returns `(M, C)`."""
+        """Moves the rows of `(1, N, C)`; returns `(1, M, C)`."""
         return _Moved.apply(x, *self)
 
 
@@ -57,13 +57,10 @@ class _Moved(torch.autograd.Function):
     """Takes rows by their places. So does its gradient, where torch's own would add them to zeros one by one."""
 
     @staticmethod
-    def forward(x: Tensor, source: Tensor, target: Tensor, has_zeros: bool, has_losses: bool) -> Tensor:
-        return (F.pad(x, (0, 0, 0, 1)) if has_zeros else x).index_select(0, source)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:3])
-        ctx.flags = inputs[3:]
+    def forward(ctx: Any, x: Tensor, source: Tensor, target: Tensor, has_zeros: bool, has_losses: bool) -> Tensor:
+        ctx.save_for_backward(source, target)
+        ctx.flags = has_zeros, has_losses
+        return (F.pad(x, (0, 0, 0, 1)) if has_zeros else x).index_select(1, source)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -127,6 +124,7 @@ class Packing:
         self.offsets = offsets.to(device, non_blocking=True)  # (B + 1,), for varlen_attn
         self.clips = [Group(images[start:start + grid.frames], grid) for images, grid in groups
                       for start in range(0, len(images), grid.frames)]
+        self.totals = [group.total for group in groups]
         self.places = torch.arange(self.total).split([clip.total for clip in self.clips])  # of each clip's tokens
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
@@ -134,12 +132,14 @@ class Packing:
                             self.device)
 
     def split(self, x: Tensor, dim: int = 1) -> list[Tensor]:
-        parts = x.squeeze(0).split([group.total for group in self.groups], dim - 1)
-        return [part.unflatten(dim - 1, (len(group.images), group.length)).movedim(dim - 1, 0)
+        parts = x.split_with_sizes(self.totals, dim)
+        return [part if len(group.images) == 1 else
+                part.squeeze(0).unflatten(dim - 1, (len(group.images), -1)).movedim(dim - 1, 0)
                 for part, group in zip(parts, self.groups, strict=True)]
 
     def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
-        return torch.cat([part.movedim(0, dim - 1).flatten(dim - 1, dim) for part in parts], dim - 1)[None]
+        return torch.cat([part if part.shape[0] == 1 else part.movedim(0, dim - 1).flatten(dim - 1, dim)[None]
+                          for part in parts], dim)
 
     @property
     def grids(self) -> list[Grid]:
@@ -173,13 +173,13 @@ class Packing:
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, canvas = self.to_canvas(gap, stride)  # all images at once: the gaps are their zero padding
-        convolved = to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas)))
+        convolved = to_tokens(conv(to_map(move(x), canvas)))
         of_output, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
-        return of_output.back(convolved.squeeze(0))[None]
+        return of_output.back(convolved)
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Packing]':
         """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
-        cells = self.to_patches(side)(x.squeeze(0))
+        cells = self.to_patches(side)(x)
         return cells.view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2), self.coarser(side, cell)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
@@ -249,7 +249,7 @@ class Packing:
 
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
         move, grid = self.to_batch()
-        return move(x.squeeze(0)).unflatten(0, (-1, grid.extra + grid.size)), grid
+        return move(x).view(-1, grid.extra + grid.size, x.shape[2]), grid
 
 
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:

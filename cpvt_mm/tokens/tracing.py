@@ -28,7 +28,7 @@ class PatchConv2d(nn.Conv2d):
         if not as_product:
             return F.conv2d(x, self.weight, self.bias, self.stride)
         side = self.kernel_size[0]
-        cells = x.permute(0, 2, 3, 1).unflatten(2, (-1, side)).unflatten(1, (-1, side))
+        cells = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, side, x.shape[3] // side, side, x.shape[1])
         patches = cells.transpose(2, 3).flatten(3)  # (B, H', W', side * side * C)
         return F.linear(patches, self.weight.permute(0, 2, 3, 1).flatten(1), self.bias).permute(0, 3, 1, 2)
 
