@@ -12,8 +12,8 @@ SAME, TURNED = [(80, 64)] * 4, [(64, 32), (32, 64)]
     (SAME, Fit((80, 64)), 8, 0., 1e-9),
     (TURNED, Fit((64, 32)), 1, 0., 1e-9),
     (TURNED, Fit((64, 64), crop=32), 2, 0., 1e-9),
-    # Two of a batch differ with probability 1/2; then half of 8 cells is padding: 2 of 6 cells on average, 1/3. The share
-    # of 1000 batches that differ has a standard deviation of 0.016, and the result changes by 0.44 of it.
+    # Two of a batch differ with probability 1/2; then 4 of 8 cells are padding: 2 of 6 on average. The share of 1000
+    # batches that differ has a standard deviation of 0.016, and the result changes by 0.44 of it.
     (TURNED, Fit((64, 32)), 2, 1 / 3, 5 * 0.016 * 0.45)])
 def test_padding_is_the_share_of_pixels_that_only_batches_add(
         sizes: list[tuple[int, int]], fit: Fit, batch: int, expected: float, within: float) -> None:
