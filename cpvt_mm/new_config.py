@@ -18,7 +18,7 @@ from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOp
 from openmmlab_data.descriptions import describe_data
 from openmmlab_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
 from openmmlab_data.form.dataset import LabelledData
-from openmmlab_data.image_sizes import Fit, fit_images
+from openmmlab_data.image_sizes import Fit, fit_images, padding_share
 from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import find_data, task_for
 from openmmlab_data.written_labels import write_labels
@@ -31,6 +31,8 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 
 MANY = 15  # objects of an image, on average
+# padding='exact' is for batches of which padding is at least this: a packed step has up to 1.4 times the operators.
+PAYS = 0.3
 CONFIGS = Path(__file__).parent / '.mim/configs'
 ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
                          and not name.startswith('pyramid-')))
@@ -91,7 +93,8 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     is_small = is_for_cpu(start.new.model)
     batch = asked.batch if isinstance(asked.batch, int) else BATCH[is_small]
     check_hooks(start.new, asked)
-    lines = [*describe_data(data, fit, bands), *start.sentences, *_hint(data, task, base)]
+    padding = pad_exactly(start.new.model, padding_share(data, fit, batch), batch)
+    lines = [*describe_data(data, fit, bands), *start.sentences, *padding, *_hint(data, task, base)]
     with base_for(start.name, out) as inherited:
         labels = write_labels(out.with_name(f'{out.stem}_annotations'), data)
         own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
@@ -129,7 +132,6 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
     model = start.new.model
     if asked.random_weights:
         start_at_random(start.new)
-    pad_exactly(model)
     if bands:
         take_bands(model, bands.channels)
     fit = fit_images(data, TASKS[task].limits[is_for_cpu(model)], asked.scale)
@@ -160,12 +162,21 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
                      '--random-weights does without.')
 
 
-def pad_exactly(model: ConfigDict) -> None:
-    """Makes images of several sizes in a batch of a detector independent of each other; see docs/variable_size.md."""
+def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
+    """Sets `padding='exact'` for a detector's backbone of this package, if the share of padding in batches is large.
+
+    Returns a sentence with the rule; none for other models. See docs/variable_size.md.
+    """
     names = [str(model.get(key, {}).get('type', '')).rpartition('.')[2] for key in ('backbone', 'data_preprocessor')]
-    if names[0] in ('PyramidCPVT', 'CPVT') and names[1] == 'DetDataPreprocessor':
-        model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
-        model.backbone.padding = 'exact'
+    if (names[0] not in ('PyramidCPVT', 'CPVT') or names[1] != 'DetDataPreprocessor'
+            or model.backbone.get('padding') == 'exact'):
+        return []
+    told = f'Padding is {share:.0%} of the pixels in batches of {batch}'
+    if share < PAYS:
+        return [f"{told}: padding='exact', which does not compute it, pays from {PAYS:.0%} on."]
+    model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
+    model.backbone.padding = 'exact'
+    return [f"{told}: it is not computed (padding='exact', from {PAYS:.0%} on)."]
 
 
 def _hint(data: LabelledData, task: str, base: str | None) -> list[str]:

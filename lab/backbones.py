@@ -17,7 +17,7 @@ from cpvt_mm.zoo.family import PyramidArch
 from cpvt_mm.zoo.renaming import Format
 
 from .candidates import PEERS, Candidate, build_backbone, in_groups
-from .counting import Work, count_flops, count_work
+from .counting import Work, count_calls, count_flops, count_work
 
 DTYPES = {'fp32': torch.float32, 'tf32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 MODES = ('forward', 'train')
@@ -136,7 +136,10 @@ class Backbones:
             return None
 
     def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
-        """Counts a call with fused and with plain attention; weights and images have the setting's dtype."""
+        """Counts a call with fused and with plain attention; weights and images have the setting's dtype.
+
+        Python's calls are those of one image of 64 x 64 pixels, or of the several sizes, on the CPU.
+        """
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
         call()  # makes the gradients of the outputs
 
@@ -145,7 +148,13 @@ class Backbones:
                 torch.manual_seed(0)
                 return count_work(call, fused)
 
-        return work(True), work(False)
+        small = setting if setting.sizes else replace(setting, height=64, width=64, batch_size=1)
+        on_cpu = Backbones(self.arch, self.drop_path_rate).step(candidate, replace(small, dtype='fp32')).run
+        on_cpu()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            python = count_calls(on_cpu)
+        return work(True)._replace(python=python), work(False)
 
     def _call_on_meta(self, candidate: Candidate, setting: Setting, dtype: torch.dtype) -> Callable[[], None]:
         # The meta device needs no time and no memory, and no fused kernel is counted wrongly.

@@ -2,6 +2,8 @@
 
 The numbers do not depend on the machine. They are the same for every device that runs these operators one by one.
 """
+import cProfile
+import pstats
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -76,6 +78,14 @@ class Work(NamedTuple):
     calls: Counter[str]
     flops: Counter[str]
     bytes: Counter[str]
+    python: int = 0  # functions that Python calls, built-in ones, too
+
+
+def count_calls(function: Callable[[], object]) -> int:
+    """Counts the functions that Python calls while a function runs, built-in ones, too, as cProfile does."""
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
 
 
 def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
@@ -169,7 +179,7 @@ def to_markdown(works: dict[str, tuple[Work, Work]]) -> str:
     """Writes totals and the bytes of each operator, with fused and with plain attention."""
     first, _ = next(iter(works.values()))
     totals = [[name, f'{fused.flops.total() / 1e9:.1f}', _gigabytes(fused.bytes.total()),
-               f'{fused.bytes.total() / first.bytes.total():.3f}x', str(fused.calls.total()),
+               f'{fused.bytes.total() / first.bytes.total():.3f}x', str(fused.calls.total()), str(fused.python),
                _gigabytes(plain.bytes.total())] for name, (fused, plain) in works.items()]
     shares: defaultdict[str, float] = defaultdict(float)
     for fused, _ in works.values():
@@ -180,7 +190,8 @@ def to_markdown(works: dict[str, tuple[Work, Work]]) -> str:
     rest = [fused.bytes.total() - sum(fused.bytes[name] for name in shown) for fused, _ in works.values()]
     rows.append(['others', *map(_gigabytes, rest)])
     return '\n'.join([
-        markdown_table(['candidate', 'GFLOP', 'GB', 'GB, relative', 'operators', 'GB with plain attention'], totals),
+        markdown_table(['candidate', 'GFLOP', 'GB', 'GB, relative', 'operators', 'calls', 'GB with plain attention'],
+                       totals),
         'GB by operator, with fused attention:', '', markdown_table(['operator', *works], rows)])
 
 

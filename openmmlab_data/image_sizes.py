@@ -14,6 +14,8 @@ LEAST_CROP = 320  # pixels
 THIN = 3.  # pixels; label maps are not scaled down if a class would be thinner
 MEASURED = 40  # label maps whose classes are measured
 FEW_PIXELS = 100  # of a class, which are not measured
+DIVISOR = 32  # pixels; batches are padded to multiples
+DRAWN = 1000  # batches that are drawn to measure their padding
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,22 @@ def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = N
 def sizes_of(data: LabelledData) -> np.ndarray:
     """Returns width and height of the images to train on, `(N, 2)`."""
     return np.array([one.size for one in data.splits['train']])
+
+
+def padding_share(data: LabelledData, fit: Fit, batch: int) -> float:
+    """Returns the share of the pixels of training batches that only pads images to the largest height and width.
+
+    Batches are drawn at random, with one seed. All sides are multiples of `DIVISOR` pixels, also of an image alone.
+    """
+    sizes = sizes_of(data)
+    if fit.crop:
+        sizes = np.minimum(sizes, fit.crop)
+    else:
+        factors = np.minimum(max(fit.scale) / sizes.max(axis=1), min(fit.scale) / sizes.min(axis=1))
+        sizes = np.rint(sizes * factors[:, None])
+    cells = np.ceil(sizes / DIVISOR)
+    drawn = cells[np.random.default_rng(0).integers(len(cells), size=(DRAWN, batch))]
+    return float(1 - drawn.prod(axis=2).sum() / (batch * drawn.max(axis=1).prod(axis=1).sum()))
 
 
 def name_sizes(sizes: np.ndarray) -> list[str]:

@@ -73,7 +73,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
         'train_dataloader.batch_size': 3, 'default_hooks.checkpoint.interval': 500},
      '1 images are in no list of a split'),
     (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(type='RandomCrop', crop_size=(480, 480)),
-                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, 'Images keep their sizes'),
+                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "(padding='exact', from 30%"),
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4
     # Schedule and sizes are for the backbone that is swapped in.
@@ -87,7 +87,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (voc, dict(base=RETINANET, random_weights=True), {'model.backbone.init_cfg': None}, ''),
     (voc, dict(base=RETINANET, arch='small'), {
         'model.backbone.arch': 'small', 'model.backbone.init_cfg.checkpoint': 'cpvt_mm://pyramid-cpvt-small',
-        'model.bbox_head.num_classes': 2, **EXACT}, 'small, weights from ImageNet (14 MB)'),
+        'model.bbox_head.num_classes': 2, 'model.backbone.padding': None,
+        'model.data_preprocessor.type': 'DetDataPreprocessor'}, 'Padding is 0% of the pixels in batches of 8'),
     (yolo_polygons, dict(base=NANO), {'val_evaluator.metric': 'bbox', 'model.bbox_head.num_classes': 2}, ''),
     (yolo_polygons, dict(base=NUCLEI), {'load_from': f'{NUCLEI}/model.safetensors', 'train_cfg.max_iters': 400,
                                         'model.roi_head.mask_head.num_classes': 2,

@@ -52,6 +52,11 @@ class PositionEncoding(nn.Module):
         """Returns whether it acts at one of `POINTS`; asked once. Defaults to whether the method is overridden."""
         return getattr(type(self), point) is not getattr(PositionEncoding, point)
 
+    def acts_after(self, position: int) -> bool:
+        """Returns whether `tokens` changes tokens at a position; asked once. Defaults to whether it acts at 'tokens'.
+        """
+        return self.acts_at('tokens')
+
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         """Encodes tokens `(B, H * W, C)` of a grid before the first block (`position` -1) or after block `position`."""
         return x
@@ -106,6 +111,8 @@ class PositionEncodings(nn.ModuleList):
         super().__init__(parts := list(parts))
         self.acting: dict[str, list[Any]] = {  # `PositionEncoding`s
             point: [part for part in parts if part.acts_at(point)] for point in POINTS}
+        self.positions = {position for part in parts for position in range(-1, part.stage.depth)
+                          if part.acts_after(position)}  # where the tokens change
         self.act_in_attention = any(self.acting[point] for point in ('qk', 'bias', 'factors'))
 
     def tokens(self, x: Tensor, position: int, grid: Layout) -> Tensor:
@@ -130,4 +137,4 @@ class PositionEncodings(nn.ModuleList):
         the same width of all three, and some of them a multiple of 8. Also returns the sum of the biases of each group
         of images, or None if there are none.
         """
-        return encode_logits(self.acting, q, k, v, index, grid, key_grid) if self.act_in_attention else (q, k, v, None)
+        return encode_logits(self.acting, q, k, v, index, grid, key_grid)

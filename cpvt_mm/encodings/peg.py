@@ -78,6 +78,9 @@ class PEG(PositionEncoding):
     def acts_at(self, point: str) -> bool:
         return point == ('tokens' if self.target == 'tokens' else 'qk_tokens')
 
+    def acts_after(self, position: int) -> bool:
+        return self.target == 'tokens' and position in self.positions
+
     def tokens(self, x: Tensor, position: int, grid: Any) -> Tensor:  # a `Layout`, with `ndim=3` a `Grid`
         if position not in self.positions:
             return x

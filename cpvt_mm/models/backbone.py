@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_tokens
+from cpvt_mm.tokens.grid import Size, grid_of, grid_size, pad_or_crop, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
@@ -18,7 +18,7 @@ from cpvt_mm.zoo.load import translate
 from . import several_sizes
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures
-from .layers import WithCp
+from .layers import PatchEmbed, WithCp
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -80,7 +80,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if self.padding or self.spans_frames:
             pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames)
             return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
-        return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3]))
+        return self.outputs(to_tokens(x), grid_of(x))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
         """Raises a ValueError or TypeError unless images fit; `valid_sizes` need `padding='exact'`."""
@@ -93,7 +93,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
             raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at '
                              'least 1.')
-        wanted = next(self.parameters()).dtype
+        wanted = self.stem.proj.weight.dtype
         if x.dtype != wanted and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
             raise ValueError(f'images are {x.dtype}, but the weights are {wanted}: normalise and convert the images, '
                              'or convert the weights.')
@@ -114,6 +114,11 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         kept = self.tokens_after(self.out_indices, x, grid)
         return tuple(self.to_output(tokens, of, part)
                      for part, (tokens, of) in zip(self.out_indices, kept, strict=True))
+
+    @property
+    @abstractmethod
+    def stem(self) -> PatchEmbed:
+        """The embedding of the patches of an image."""
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:

@@ -108,6 +108,10 @@ class CPVT(Backbone):
         self.norm = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps) if depth == spec.depth else nn.Identity()
         self.finish()
 
+    @property
+    def stem(self) -> PatchEmbed:
+        return self.patch_embed
+
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
         encodings = self.position_encoding
         x, layout = self.patch_embed(x, grid)
@@ -117,7 +121,8 @@ class CPVT(Backbone):
         kept = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):
             x = recomputed(block, x, layout, encodings) if self.with_cp is True else block(x, layout, encodings)
-            x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
+            if index in encodings.positions:
+                x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
             if index in parts:
                 kept.append((x, layout))
         return kept

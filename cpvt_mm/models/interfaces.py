@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
-from cpvt_mm.tokens.grid import Grid, to_output, to_tokens
+from cpvt_mm.tokens.grid import grid_of, to_output, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_choice
 
@@ -107,7 +107,7 @@ class TimmFeatures(nn.Module):
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        kept = self.tokens_after(range(end), to_tokens(x), Grid(x.shape[2], x.shape[3]))
+        kept = self.tokens_after(range(end), to_tokens(x), grid_of(x))
         found: list[Intermediate] = []
         for index in taken:
             tokens, of = kept[index]

@@ -1,6 +1,7 @@
 """The layers of Twins-PCPVT (arXiv 2104.13840, section 3.1), with attention of PVT (arXiv 2102.12122)."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.tokens.grid import to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import PatchConv2d
+from cpvt_mm.tokens.tracing import PatchConv2d, is_traced
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
 # blocks (True).
@@ -43,8 +44,8 @@ class PatchEmbed(nn.Module):
     def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
         """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
         """
-        patches = self.proj(grid.patches(x, self.patch_size))
-        return self.norm(to_tokens(patches)), grid.coarser(self.patch_size, self.cell)
+        patches, coarser = grid.patches(x, self.patch_size, self.cell)
+        return self.norm(to_tokens(self.proj(patches, grid.as_product))), coarser
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Block(nn.Module):
     def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
         super().__init__()
         self.index = index
-        self.drop_rate, self.drop_path_rate = spec.drop_rate, drop_path_rate
+        self.drop_path_rate = drop_path_rate
+        self.recompute_mlp = spec.with_cp == 'selective'
         self.norm1 = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps)
         self.attn = Attention(index, spec)
         self.ls1 = spec.make_scale() if spec.make_scale else None
@@ -80,18 +82,42 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings) -> Tensor:
         """Applies the block to tokens, `(B, E + H * W, C)` or packed ones `(1, T, C)`; keeps the shape."""
-        qk = encodings.qk_tokens(x, self.index, grid)  # `x` itself, unless a PEG is for queries and keys only
-        normed_qk = None if qk is x else self.norm1(qk)
-        x = x + self.branch(self.attn(self.norm1(x), grid, encodings, normed_qk), self.ls1, grid)
-        return x + self.branch(self.mlp(self.norm2(x), grid), self.ls2, grid)
+        if self.training and self.drop_path_rate:
+            x = residual(x, partial(self.attend, encodings=encodings), grid, self.drop_path_rate)
+            return residual(x, self.transform, grid, self.drop_path_rate)
+        x = x + self.attend(x, grid, encodings)
+        return x + self.transform(x, grid)
 
-    def branch(self, x: Tensor, scale: nn.Module | None, grid: Layout) -> Tensor:
-        """Ends a branch: dropout, layer scale, stochastic depth for random images (arXiv 1603.09382, section 3)."""
-        if self.drop_rate:
-            x = F.dropout(x, self.drop_rate, self.training)
-        if scale is not None:
-            x = scale(x)
-        return x * grid.draw(x, 1. - self.drop_path_rate) if self.training and self.drop_path_rate else x
+    def attend(self, x: Tensor, grid: Layout, encodings: PositionEncodings) -> Tensor:
+        """Computes the branch of attention; a PEG may be for queries and keys only."""
+        qk = self.norm1(encodings.qk_tokens(x, self.index, grid)) if encodings.acting['qk_tokens'] else None
+        x = self.attn(self.norm1(x), grid, encodings, qk)
+        return x if self.ls1 is None else self.ls1(x)
+
+    def transform(self, x: Tensor, grid: Layout) -> Tensor:
+        """Computes the branch of the MLP."""
+        normed = self.norm2(x)
+        x = recomputed(self.mlp, normed, grid) if self.recompute_mlp else self.mlp(normed, grid)
+        return x if self.ls2 is None else self.ls2(x)
+
+
+def residual(x: Tensor, branch: Callable[[Tensor, Layout], Tensor], grid: Layout, drop_path: float) -> Tensor:
+    """Returns `x + branch(x, grid)`; stochastic depth (arXiv 1603.09382, section 3) drops the branch of random images.
+
+    `drop_path` is the probability. The branch runs on the kept images, or clips, only. They are drawn on the CPU, which
+    waits for no GPU. If none is kept, it runs on all and counts 0 times: DistributedDataParallel waits for gradients.
+    Traced code, which no number may change, runs it on all, too.
+    """
+    keep = 1. - drop_path
+    if is_traced(x):
+        return x + branch(x, grid) * grid.draw(x, keep)
+    drawn = torch.rand(grid.count(x), dtype=torch.float32, device='cpu').tolist()
+    kept = [clip for clip, number in enumerate(drawn) if number < keep]
+    if len(kept) in (0, len(drawn)):
+        return torch.add(x, branch(x, grid), alpha=bool(kept) / keep)
+    dim, places, part = grid.part(kept)
+    places = places.to(x.device, non_blocking=True)
+    return x.index_add(dim, places, branch(x.index_select(dim, places), part).to(x.dtype), alpha=1 / keep)
 
 
 class PyramidStage(nn.Module):
@@ -119,10 +145,12 @@ class PyramidStage(nn.Module):
         """
         encodings = self.position_encoding
         x, layout = self.embed(x, grid)
-        x = encodings.tokens(F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x, -1, layout)
+        x = F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
+        x = encodings.tokens(x, -1, layout) if -1 in encodings.positions else x
         for index, block in enumerate(self.blocks):
             x = recomputed(block, x, layout, encodings) if self.recompute else block(x, layout, encodings)
-            x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
+            if index in encodings.positions:
+                x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
         return (x if self.norm is None else self.norm(x)), layout
 
     def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
@@ -150,7 +178,7 @@ class Attention(nn.Module):
         self.index = index
         self.num_heads = spec.num_heads
         self.head_dims = spec.embed_dims // spec.num_heads
-        self.attn_drop_rate = spec.attn_drop_rate
+        self.drop_rate, self.attn_drop_rate = spec.drop_rate, spec.attn_drop_rate
         self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
         self.kv = nn.Linear(spec.embed_dims, 2 * spec.embed_dims)
         self.sr = spec.make_reduction(spec) if spec.make_reduction else None if spec.sr_ratio == 1 else PatchEmbed(
@@ -161,7 +189,8 @@ class Attention(nn.Module):
         """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
         q, k, v, biases, key_grid = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
-        return self.proj(grid.attend(q, k, v, biases, key_grid, self.head_dims, drop_rate))
+        x = self.proj(grid.attend(q, k, v, biases, key_grid, self.head_dims, drop_rate))
+        return F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
 
     def project(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
         """Computes the inputs of attention, see `Projected`; the arguments are those of `forward`."""
@@ -170,6 +199,8 @@ class Attention(nn.Module):
             k, _, _ = self.keys_and_values(qk, grid)
         q = self.q(x if qk is None else qk)
         q = q.view(q.shape[0], q.shape[1], self.num_heads, self.head_dims).transpose(1, 2)
+        if not encodings.act_in_attention:
+            return q, k, v, None, key_grid
         return *encodings.attention(q, k, v, self.index, grid, key_grid), key_grid
 
     def keys_and_values(self, x: Tensor, grid: Layout) -> tuple[Tensor, Tensor, Layout]:
@@ -177,7 +208,8 @@ class Attention(nn.Module):
         x, grid = (x, grid) if self.sr is None else self.sr(x, grid)
         kv = self.kv(x)
         kv = kv.view(kv.shape[0], kv.shape[1], 2, self.num_heads, self.head_dims).permute(2, 0, 3, 1, 4)
-        return kv[0], kv[1], grid
+        k, v = kv.unbind()
+        return k, v, grid
 
 
 class MLP(nn.Module):
@@ -188,16 +220,14 @@ class MLP(nn.Module):
         self.fc1 = nn.Linear(spec.embed_dims, spec.mlp_ratio * spec.embed_dims)
         self.fc2 = nn.Linear(spec.mlp_ratio * spec.embed_dims, spec.embed_dims)
         self.drop_rate = spec.drop_rate
-        self.recompute = spec.with_cp == 'selective'
 
     def forward(self, x: Tensor, grid: Layout) -> Tensor:
         """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
-        return recomputed(self.compute, x, grid) if self.recompute else self.compute(x, grid)
-
-    def compute(self, x: Tensor, grid: Layout) -> Tensor:
-        """Does what `forward` does, and stores the hidden activations for the backward pass."""
         hidden = self.hidden(x, grid)
-        return self.fc2(F.dropout(hidden, self.drop_rate, self.training) if self.drop_rate else hidden)
+        if not self.drop_rate:
+            return self.fc2(hidden)
+        x = self.fc2(F.dropout(hidden, self.drop_rate, self.training))
+        return F.dropout(x, self.drop_rate, self.training)
 
     def hidden(self, x: Tensor, grid: Layout) -> Tensor:
         """Computes the input of the second linear layer: `(B, E + H * W, C)` -> `(B, E + H * W, hidden channels)`."""

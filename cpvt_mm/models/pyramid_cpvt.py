@@ -1,7 +1,7 @@
 """The pyramid CPVT: four stages with a PEG in each; with other options PVT, PVT v2 and the MiT of SegFormer."""
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
 from .backbone import Backbone
 from .init import InitCfg
-from .layers import BlockSpec, PyramidStage, WithCp
+from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
 from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
 
 PATCH_SIZES = (4, 2, 2, 2)
@@ -115,12 +115,17 @@ class PyramidCPVT(Backbone):
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) for i in indices if out_norm})
         self.finish()
 
+    @property
+    def stem(self) -> PatchEmbed:
+        first: Any = self.stages[0]
+        return first.patch_embed
+
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
-        kept = []
+        kept: list[tuple[Tensor, Any]] = []  # the grid of a stage is a `Layout`
         for i, stage in zip(range(max(parts) + 1), self.stages, strict=False):
             x, grid = stage(x, grid)
             if i in parts:
-                kept.append((x, cast(Layout, grid)))
+                kept.append((x, grid))
         return kept
 
     def norm_of(self, part: int) -> nn.Module:

@@ -30,13 +30,14 @@ TELLS_EXPORT = torch.__version__ >= '2.13'
 class Cut(NamedTuple):
     """Pixels that are cut for the embedding of patches: a column of patches, or a canvas if patches overlap."""
     packing: Packing  # of the patches
+    as_product: bool = True
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
-        return x
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, Packing]:
+        return x, self.packing
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, _ = self.packing.to_canvas(1)
-        return move.back(to_tokens(conv(x)).squeeze(0))[None]
+        return move.back(to_tokens(conv(x)))
 
     def coarser(self, side: int, cell: int = 1) -> Packing:
         return self.packing
@@ -63,11 +64,12 @@ def is_exported() -> bool:
 def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
             ) -> tuple[Tensor, Cells, Size]:
     """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
-    return (_arrange if is_exported() else _arrange_eagerly)(backbone, x, valid_sizes, num_frames)
+    run = _arrange if is_exported() else _arrange_eagerly
+    return run(backbone, x, valid_sizes, num_frames, is_traced(x))
 
 
-def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
-            ) -> tuple[Tensor, Cells, Size]:
+def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
+             traced: bool) -> tuple[Tensor, Cells, Size]:
     """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
 
     Images of one padded size are pixels `(B, H * W, in_channels)` of a grid, others are `Cut`.
@@ -80,12 +82,13 @@ def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None
         if len(groups) > 1:
             packing = pack({(grid_size(size, backbone.patch_size), length): images
                             for (size, length), images in groups.items()}, x.device)
-            stem, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
-            prepare(later, packing)
-            cut = image_canvas if stem.overlaps else image_patches
+            if traced:
+                _, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
+                prepare(later, packing)
+            cut = image_canvas if backbone.stem.overlaps else image_patches
             return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
         padded, frames = next(iter(groups))
-    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
+    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, as_product=traced), padded
 
 
 _arrange_eagerly = torch.compiler.disable(_arrange)
@@ -111,7 +114,7 @@ def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
     move, grid = packing.to_batch()
     padded = pad_or_crop(x, grid.height * side, grid.width * side)
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    patches = move.back(cells.flatten(3).flatten(0, 2))  # (P, side * side * C)
+    patches = move.back(cells.flatten(3).flatten(0, 2)[None])  # (1, P, side * side * C)
     return patches.view(1, -1, side, x.shape[1]).permute(0, 3, 1, 2)
 
 

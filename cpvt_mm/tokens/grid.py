@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .layout import Layout
-from .tracing import has_size, with_contiguous_gradient
+from .tracing import has_size, is_traced, with_contiguous_gradient
 
 # Height and width, in pixels or cells.
 Size: TypeAlias = tuple[int, int]
@@ -27,6 +27,7 @@ class Grid(NamedTuple):
     cell_width: float = 1  # in the same unit
     extra: int = 0  # number of extra tokens before the first cell
     frames: int = 1  # of each clip; the frames of a clip are consecutive images
+    as_product: bool = False  # whether torch records the code, so that nothing may depend on a size
 
     @property
     def size(self) -> int:
@@ -48,8 +49,11 @@ class Grid(NamedTuple):
         changed = function(cells, *args, self)
         return x if changed is cells else after_extra(x, changed, self.extra)
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
-        return to_map(x, self)
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Grid]':
+        cells = x.view(x.shape[0], self.height, self.width, x.shape[2]).permute(0, 3, 1, 2)
+        grid = self.coarser(side, cell)
+        below, right = grid.height * side - self.height, grid.width * side - self.width
+        return F.pad(cells, (0, right, 0, below)) if self.as_product or below or right else cells, grid
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         return to_tokens(conv(to_map(x, self)))
@@ -61,7 +65,8 @@ class Grid(NamedTuple):
         return out[..., :head_dims].transpose(1, 2).flatten(2)
 
     def coarser(self, side: int, cell: int = 1) -> 'Grid':
-        return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames)
+        return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames,
+                    self.as_product)
 
     def cells(self, x: Tensor) -> Tensor:
         return x[:, self.extra:] if self.extra else x
@@ -69,14 +74,26 @@ class Grid(NamedTuple):
     def mean(self, x: Tensor) -> Tensor:
         return x.mean(dim=1)
 
+    def count(self, x: Tensor) -> int:
+        return x.shape[0] // self.frames
+
     def draw(self, x: Tensor, keep: float) -> Tensor:
-        return x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
+        drawn = x.new_empty((self.count(x), 1, 1)).bernoulli_(keep).div_(keep)
+        return drawn if self.frames == 1 else drawn.repeat_interleave(self.frames, 0)
+
+    def part(self, clips: Sequence[int]) -> 'tuple[int, Tensor, Grid]':
+        return 0, torch.tensor([clip * self.frames + frame for clip in clips for frame in range(self.frames)]), self
 
     def with_grids(self, grids: 'Sequence[Grid]') -> 'Grid':
         return grids[0]
 
     def unpack(self, x: Tensor) -> 'tuple[Tensor, Grid]':
         return x, self
+
+
+def grid_of(x: Tensor) -> Grid:
+    """Returns the grid of the pixels of images that fill a batch, `(B, C, H, W)`."""
+    return Grid(x.shape[2], x.shape[3], as_product=is_traced(x))
 
 
 def after_extra(x: Tensor, cells: Tensor, extra: int, dim: int = 1) -> Tensor:

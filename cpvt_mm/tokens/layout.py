@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 class Cells(Protocol):
     """Where cells lie, as far as an embedding of patches needs to know; shapes are those of `Layout`."""
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
-        """Returns maps `(B, C, H, W)` for a convolution over patches of `side` cells, see `PatchConv2d`."""
+    @property
+    def as_product(self) -> bool:
+        """Whether the convolution over `patches` is a matrix product, see `PatchConv2d`."""
+
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Layout]':
+        """Returns maps `(B, C, H, W)` of patches, zero-padded below and on the right, and what `coarser` returns."""
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         """Applies a zero-padded convolution to cells; it reaches `gap` rows up and down. Returns cells of `coarser`."""
@@ -58,8 +62,14 @@ class Layout(Cells, Protocol):
     def mean(self, x: Tensor) -> Tensor:
         """Returns the mean of the cells of each image, `(B, C)`; they are unpacked, `(B, H * W, C)`."""
 
+    def count(self, x: Tensor) -> int:
+        """Returns the number of clips of tokens; an image is a clip if encodings do not span frames."""
+
     def draw(self, x: Tensor, keep: float) -> Tensor:
-        """Draws 1 / keep with probability `keep`, else 0, for each image; it can be multiplied with tokens."""
+        """Draws 1 / keep with probability `keep`, else 0, for each clip; it can be multiplied with tokens."""
+
+    def part(self, clips: Sequence[int]) -> 'tuple[int, Tensor, Layout]':
+        """Returns where the tokens of some clips are: a dimension and their places in it; and the layout of these."""
 
     def with_grids(self, grids: 'Sequence[Grid]') -> 'Layout':
         """Returns the layout of the same groups of images with other grids."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .coordinates import cached
 from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
+from .moves import Move
 
 try:
     varlen: Any = importlib.import_module('torch.nn.attention.varlen')
@@ -29,47 +30,6 @@ FLASH_CAPABILITY = (8, 0)  # of the oldest GPUs on which it runs
 Result = TypeVar('Result')
 
 
-class Move(NamedTuple):
-    """Where the rows of a table go: each to one place of another table at most. Both have zeros in other places."""
-    source: Tensor  # (M,): the row of the old table in each place of the new one; N for a zero
-    target: Tensor  # (N,): the place of each row of the old table; M if it has none
-    has_zeros: bool
-    has_losses: bool
-
-    @classmethod
-    def of(cls, source: Tensor, size: int, device: torch.device) -> 'Move':
-        """Makes one of `source` for an old table of `size` rows."""
-        target = torch.full((size + 1,), len(source)).index_copy(0, source, torch.arange(len(source)))[:size]
-        has_zeros, has_losses = bool((source == size).any()), bool((target == len(source)).any())
-        return cls(source.to(device, non_blocking=True), target.to(device, non_blocking=True), has_zeros, has_losses)
-
-    @property
-    def back(self) -> 'Move':
-        """The way back."""
-        return Move(self.target, self.source, self.has_losses, self.has_zeros)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Moves the rows of `(N, C)`; returns `(M, C)`."""
-        return _Moved.apply(x, *self)
-
-
-class _Moved(torch.autograd.Function):
-    """Takes rows by their places. So does its gradient, where torch's own would add them to zeros one by one."""
-
-    @staticmethod
-    def forward(x: Tensor, source: Tensor, target: Tensor, has_zeros: bool, has_losses: bool) -> Tensor:
-        return (F.pad(x, (0, 0, 0, 1)) if has_zeros else x).index_select(0, source)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:3])
-        ctx.flags = inputs[3:]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return Move(*ctx.saved_tensors, *ctx.flags).back(grad), None, None, None, None
-
-
 class Group(NamedTuple):
     """Images of one grid, one after another in the sequence."""
     images: tuple[int, ...]  # their places in the batch
@@ -79,6 +39,11 @@ class Group(NamedTuple):
     def length(self) -> int:
         """Tokens of an image."""
         return self.grid.extra + self.grid.size
+
+    @property
+    def total(self) -> int:
+        """Tokens of all images."""
+        return self.length * len(self.images)
 
 
 def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
@@ -107,6 +72,8 @@ class Packing:
     there are none. Make packings with `make_packing`, which remembers them.
     """
 
+    as_product = True
+
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:
         self.groups = groups
         self.device = device
@@ -116,21 +83,26 @@ class Packing:
         self.built: dict[tuple[str, tuple[int, ...]], Any] = {}
         lengths = [group.length for group in groups for _ in group.images]
         self.total, self.longest = sum(lengths), max(lengths)
-        self.lengths = torch.tensor(lengths).to(device, non_blocking=True)  # (B,)
         offsets = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()
         self.offsets = offsets.to(device, non_blocking=True)  # (B + 1,), for varlen_attn
+        self.clips = [Group(images[start:start + grid.frames], grid) for images, grid in groups
+                      for start in range(0, len(images), grid.frames)]
+        self.totals = [group.total for group in groups]
+        self.places = torch.arange(self.total).split([clip.total for clip in self.clips])  # of each clip's tokens
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
         return make_packing(tuple(group._replace(grid=grid) for group, grid in zip(self.groups, grids, strict=True)),
                             self.device)
 
     def split(self, x: Tensor, dim: int = 1) -> list[Tensor]:
-        parts = x.squeeze(0).split([len(group.images) * group.length for group in self.groups], dim - 1)
-        return [part.unflatten(dim - 1, (len(group.images), group.length)).movedim(dim - 1, 0)
+        parts = x.split_with_sizes(self.totals, dim)
+        return [part if len(group.images) == 1 else
+                part.squeeze(0).unflatten(dim - 1, (len(group.images), -1)).movedim(dim - 1, 0)
                 for part, group in zip(parts, self.groups, strict=True)]
 
     def join(self, parts: Sequence[Tensor], dim: int = 1) -> Tensor:
-        return torch.cat([part.movedim(0, dim - 1).flatten(dim - 1, dim) for part in parts], dim - 1)[None]
+        return torch.cat([part if part.shape[0] == 1 else part.movedim(0, dim - 1).flatten(dim - 1, dim)[None]
+                          for part in parts], dim)
 
     @property
     def grids(self) -> list[Grid]:
@@ -147,19 +119,31 @@ class Packing:
     def mean(self, x: Tensor) -> Tensor:
         return x.sum(dim=1) / self.cells_of_images()
 
+    def count(self, x: Tensor) -> int:
+        return len(self.clips)
+
     def draw(self, x: Tensor, keep: float) -> Tensor:
-        drawn = x.new_empty(len(self.lengths)).bernoulli_(keep).div_(keep)
-        return drawn.repeat_interleave(self.lengths, output_size=x.shape[1])[None, :, None]
+        lengths = torch.tensor(list(map(len, self.places))).to(x.device, non_blocking=True)
+        drawn = x.new_empty(len(lengths)).bernoulli_(keep).div_(keep)
+        return drawn.repeat_interleave(lengths, output_size=x.shape[1])[None, :, None]
+
+    def part(self, clips: Sequence[int]) -> 'tuple[int, Tensor, Packing]':
+        kept: dict[Grid, tuple[int, ...]] = {}
+        for images, grid in (self.clips[clip] for clip in clips):
+            kept[grid] = (*kept.get(grid, ()), *images)
+        part = make_packing(tuple(Group(images, grid) for grid, images in kept.items()), self.device)
+        return 1, torch.cat([self.places[clip] for clip in clips]), part
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         move, canvas = self.to_canvas(gap, stride)  # all images at once: the gaps are their zero padding
-        convolved = to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas)))
+        convolved = to_tokens(conv(to_map(move(x), canvas)))
         of_output, _ = self.to_canvas(gap) if stride == 1 else self.coarser(stride).to_canvas(gap // stride)
-        return of_output.back(convolved.squeeze(0))[None]
+        return of_output.back(convolved)
 
-    def patches(self, x: Tensor, side: int) -> Tensor:
+    def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Packing]':
         """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
-        return self.to_patches(side)(x.squeeze(0)).view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2)
+        cells = self.to_patches(side)(x)
+        return cells.view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2), self.coarser(side, cell)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
                head_dims: int, drop_rate: float) -> Tensor:
@@ -217,7 +201,7 @@ class Packing:
             cells = torch.arange(grid.height)[:, None] * whole.width + torch.arange(grid.width) + whole.extra
             sequence = torch.cat([torch.arange(whole.extra), cells.flatten()])
             places.append((torch.tensor(images)[:, None] * (whole.extra + whole.size) + sequence).flatten())
-        from_batch = Move.of(torch.cat(places), len(self.lengths) * (whole.extra + whole.size), self.device)
+        from_batch = Move.of(torch.cat(places), (len(self.offsets) - 1) * (whole.extra + whole.size), self.device)
         return from_batch.back, whole
 
     @built_once
@@ -228,7 +212,7 @@ class Packing:
 
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
         move, grid = self.to_batch()
-        return move(x.squeeze(0)).unflatten(0, (-1, grid.extra + grid.size)), grid
+        return move(x).view(-1, grid.extra + grid.size, x.shape[2]), grid
 
 
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:

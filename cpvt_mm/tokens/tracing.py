@@ -17,27 +17,24 @@ def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
 
 
 class PatchConv2d(nn.Conv2d):
-    """A convolution whose stride is its kernel size, zero-padded at the bottom and on the right.
+    """A convolution whose stride is its kernel size.
 
     A column of patches and traced code have a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions
     (`use_mkldnn` in ATen).
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolves patches, `(B, C, H, W)` -> `(B, C', H', W')`; H' is H / stride, rounded up."""
-        side, traced = self.kernel_size[0], is_traced(x)
-        height, width = (x.shape[2] + side - 1) // side, (x.shape[3] + side - 1) // side
-        if traced or x.shape[2:] != (height * side, width * side):
-            x = F.pad(x, (0, width * side - x.shape[3], 0, height * side - x.shape[2]))
-        if not traced and width > 1:
-            return super().forward(x)
-        cells = x.permute(0, 2, 3, 1).unflatten(2, (width, side)).unflatten(1, (height, side))
+    def forward(self, x: Tensor, as_product: bool = False) -> Tensor:
+        """Convolves whole patches, `(B, C, H, W)` -> `(B, C', H / stride, W / stride)`."""
+        if not as_product:
+            return F.conv2d(x, self.weight, self.bias, self.stride)
+        side = self.kernel_size[0]
+        cells = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, side, x.shape[3] // side, side, x.shape[1])
         patches = cells.transpose(2, 3).flatten(3)  # (B, H', W', side * side * C)
         return F.linear(patches, self.weight.permute(0, 2, 3, 1).flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 def with_contiguous_gradient(x: Tensor) -> Tensor:
     """Returns `x`, whose gradient is copied once; else each linear layer before it would copy a strided gradient."""
-    if not is_traced(x) and x.requires_grad:
+    if x.requires_grad and not is_traced(x):
         x.register_hook(Tensor.contiguous)
     return x

@@ -3,8 +3,8 @@
 All candidates are timed in turns in one process. The memory of each is measured in a separate process. Writes
 results.csv and table.md to the output folder. Run it again to continue after an interruption, or to add sizes.
 
-With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, which do not
-depend on the machine.
+With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, and the calls of
+Python, which do not depend on the machine.
 """
 import argparse
 import dataclasses

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncodings
-from cpvt_mm.models.layers import Attention, Block, BlockSpec
+from cpvt_mm.models.layers import Attention, Block, BlockSpec, residual
 from cpvt_mm.models.pvt_parts import LayerScale, PoolReduction, average_pool
 from cpvt_mm.tokens.grid import Grid
 
@@ -34,13 +34,34 @@ def test_layer_scale_starts_as_its_value_in_both_branches() -> None:
     assert block.ls1.gamma.tolist() == block.ls2.gamma.tolist() == [0.5] * 8
 
 
-def dropped(x: Tensor, rate: float, training: bool = True) -> Tensor:
-    return Block(0, BlockSpec(3, 1, 4), rate).train(training).branch(x, None, Grid(1, 2))
+@pytest.mark.parametrize('grid, images', [(Grid(1, 2), 1), (Grid(1, 2, frames=3), 3)], ids=['images', 'clips'])
+def test_stochastic_depth_computes_what_it_keeps(grid: Grid, images: int) -> None:
+    x, weight, computed = torch.randn(12, 2, 3), torch.ones((), requires_grad=True), []
+
+    def branch(part: Tensor, of: Grid) -> Tensor:
+        computed.append(len(part))
+        return weight * part.square()
+
+    kept, mean = [], torch.zeros(12, 2, 3)
+    for _ in range(200):
+        leaf = x.clone().requires_grad_()
+        added = residual(leaf, branch, grid, 0.25) - leaf
+        keeps = added.detach().flatten(1).any(1)
+        torch.testing.assert_close(added, leaf.square() * keeps[:, None, None] / 0.75)
+        gradient, of_weight = torch.autograd.grad(added.sum(), (leaf, weight))
+        torch.testing.assert_close(gradient, 2 * x * keeps[:, None, None] / 0.75)
+        torch.testing.assert_close(of_weight, added.detach().sum())
+        assert computed[-1] == (keeps.sum() or 12) and (keeps.view(-1, images) == keeps[::images, None]).all()
+        kept.append(keeps[::images])
+        mean += added.detach() / 200
+    share = torch.cat(kept).double().mean()
+    assert share == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / (200 * 12 / images))**0.5)  # five standard deviations
+    # For each image 200 draws of a factor with the variance 1 / 3: six standard deviations.
+    assert (mean - x.square()).abs().max() < 6 * (x.square().max() / 600**0.5)
 
 
-def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:
-    x = torch.ones(4000, 2, 3)
-    kept = (out := dropped(x, 0.25))[:, 0, 0] > 0
-    torch.testing.assert_close(out, (kept / 0.75)[:, None, None].expand_as(out), check_dtype=False)
-    assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
-    assert dropped(x, 0.5, training=False) is x and dropped(x, 0.) is x
+@pytest.mark.parametrize('training, rate', [(True, 0.), (False, 0.5)])
+def test_without_stochastic_depth_nothing_is_drawn(training: bool, rate: float) -> None:
+    block, state = Block(0, BlockSpec(4, 1, 4), rate).train(training), torch.get_rng_state()
+    block(torch.randn(2, 2, 4, generator=torch.Generator().manual_seed(0)), Grid(1, 2), PositionEncodings())
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,4 +1,5 @@
 """Images of several sizes are one sequence of tokens; each gets what it gets alone, with the same gradients."""
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.layers import Block, BlockSpec
+from cpvt_mm.encodings import PositionEncodings
+from cpvt_mm.models.layers import Block, BlockSpec, residual
 from cpvt_mm.tokens import packing as packing_module
 from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.tokens.grid import Size
-from cpvt_mm.tokens.packing import Move, pack
+from cpvt_mm.tokens.moves import Move
+from cpvt_mm.tokens.packing import Packing, pack
 from tests.conftest import NARROW
 from tests.models.conftest import Build, both
 
@@ -28,11 +31,11 @@ PATCH_MODES = ['disjoint', 'overlap']
 
 
 def test_moved_rows_are_those_of_their_places_and_so_are_gradients() -> None:
-    move, table = Move.of(torch.tensor([2, 5, 0, 5, 4]), 5, CPU), torch.randn(5, 3, requires_grad=True)
+    move, table = Move.of(torch.tensor([2, 5, 0, 5, 4]), 5, CPU), torch.randn(1, 5, 3, requires_grad=True)
     moved = move(table)
-    assert torch.equal(moved[[0, 2, 4]], table[[2, 0, 4]]) and not moved[[1, 3]].any()
+    assert torch.equal(moved[:, [0, 2, 4]], table[:, [2, 0, 4]]) and not moved[:, [1, 3]].any()
     back = move.back(moved)
-    assert torch.equal(back[[2, 0, 4]], table[[2, 0, 4]]) and not back[[1, 3]].any()
+    assert torch.equal(back[:, [2, 0, 4]], table[:, [2, 0, 4]]) and not back[:, [1, 3]].any()
     for way in (move, move.back):
         assert torch.autograd.gradcheck(way, table) and torch.autograd.gradgradcheck(way, table)
 
@@ -44,15 +47,20 @@ def test_indices_are_made_once_for_a_combination_of_sizes() -> None:
 
 
 def test_stochastic_depth_drops_whole_images() -> None:
-    packing, tokens, kept = pack(GROUPS, CPU), torch.ones(1, 2 * 15 + 8 + 1, 2), []
-    block = Block(0, BlockSpec(2, 1, 4), 0.25).train()
+    packing, tokens, kept = pack(GROUPS, CPU), torch.randn(1, 2 * 15 + 8 + 1, 16), []
+    block, encodings = Block(0, BlockSpec(16, 2, 4, sr_ratio=2), 0.25).train(), PositionEncodings()
+    alone = [image + block.attend(image[None], grid, encodings)[0] / 0.75
+             for part, grid in zip(packing.split(tokens), packing.grids, strict=True) for image in part]
     for _ in range(300):
-        images = [image for part in packing.split(block.branch(tokens, None, packing)) for image in part]
-        assert all((image == image[0, 0]).all() for image in images)
-        kept += [image[0, 0] for image in images]
-    values = torch.stack(kept)
-    assert set(values.tolist()) == {0., 1 / 0.75}
-    assert (values > 0).double().mean() == pytest.approx(0.75, abs=0.06)  # 1200 draws: four standard deviations
+        out = residual(tokens, partial(block.attend, encodings=encodings), packing, 0.25)
+        for image, before, after in zip(images_of(packing, out), images_of(packing, tokens), alone, strict=True):
+            kept.append(not torch.equal(image, before))
+            torch.testing.assert_close(image, after if kept[-1] else before)
+    assert sum(kept) / 1200 == pytest.approx(0.75, abs=0.06)  # 1200 draws: more than four standard deviations
+
+
+def images_of(packing: Packing, tokens: torch.Tensor) -> list[torch.Tensor]:
+    return [image for part in packing.split(tokens) for image in part]
 
 
 def drawn(build: type, arch: dict, kwargs: list[dict], **parts: list) -> st.SearchStrategy:
