@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .coordinates import cached
 from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
+from .tracing import eager
 
 try:
     varlen: Any = importlib.import_module('torch.nn.attention.varlen')
@@ -85,7 +86,7 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a method of `Packing` that makes indices, so that each of its results is made once, in eager code."""
     name, count, defaults = method.__name__, method.__code__.co_argcount - 1, method.__defaults__ or ()
 
-    @torch.compiler.disable
+    @eager
     def build(packing: 'Packing', *args: int) -> None:
         with torch.inference_mode(False):  # such tensors could not be used in training later
             packing.built[name, args] = method(packing, *args)
