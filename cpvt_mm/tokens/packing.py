@@ -18,8 +18,8 @@ from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
 from .tracing import eager
 
-try:
-    varlen: Any = importlib.import_module('torch.nn.attention.varlen')
+try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second
+    varlen: Any = importlib.import_module('torch.nn.attention.varlen') if torch.cuda.is_available() else None
 except ImportError:  # before torch 2.10
     varlen = None
 if varlen and 'scale' not in inspect.signature(varlen.varlen_attn).parameters:  # torch 2.10
