@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Args, Result = ParamSpec('Args'), TypeVar('Result')
+Args = ParamSpec('Args')
+Result = TypeVar('Result')
 
 
 def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
