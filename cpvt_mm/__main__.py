@@ -1,5 +1,7 @@
 """The command `cpvt_mm`, and `python -m cpvt_mm`: subcommands that do what files of tools/ do, without a clone."""
-from cpvt_mm.version import __version__
+from pathlib import Path
+from runpy import run_path
+
 from openmmlab_runs.cli import run_command
 from openmmlab_runs.errors import exit_on_error
 
@@ -16,7 +18,8 @@ COMMANDS = {
 
 @exit_on_error
 def main() -> None:
-    run_command('cpvt_mm', 'cpvt_mm.commands', COMMANDS, __version__)
+    version = run_path(str(Path(__file__).with_name('version.py')))['__version__']  # the package imports torch
+    run_command('cpvt_mm', 'cpvt_mm.commands', COMMANDS, version)
 
 
 if __name__ == '__main__':

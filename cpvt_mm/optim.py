@@ -2,13 +2,14 @@
 from typing import Any
 
 from mmengine.logging import print_log
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.optim import OptimWrapper
 from torch import nn
 
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from cpvt_mm.tokens.validation import check_names
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.optim import MergedOptimWrapperConstructor
 
 # The keys that mmengine's constructor reads; it silently ignores others.
 MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',
@@ -16,7 +17,7 @@ MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_m
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+class LayerDecayOptimWrapperConstructor(MergedOptimWrapperConstructor):
     """Gives each layer of a backbone a lower learning rate than the next layer.
 
     A parameter's rate is multiplied by `layer_decay_rate` for each layer after its own (BEiT, arXiv 2106.08254; ViTDet,

@@ -2,13 +2,14 @@
 import os
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
 from typing import Any
-
-from mmengine.config import DictAction
 
 from .errors import UserError, did_you_mean, exit_on_error, say
 
@@ -17,11 +18,12 @@ DICT = re.compile(r'\bdict\(|\{\s*[\'"]')
 resumable = partial(exit_on_error, interrupted='Interrupted: run the same command again to continue.')
 
 
-class CfgOptions(DictAction):
+class CfgOptions(Action):
     """Parses KEY=VALUE like mmengine's `DictAction`; one without a value, or with a dict, is an argparse error."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
                  option_string: str | None = None) -> None:
+        from mmengine.config import DictAction  # imports torch
         for option in values or ():
             if '=' not in option:
                 parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
@@ -29,10 +31,18 @@ class CfgOptions(DictAction):
                 parser.error(f'{option_string} {option} has a dict, which cannot be given here: write its keys, as '
                              'default_hooks.early_stopping.type=EarlyStoppingHook, or change the config')
         try:
-            super().__call__(parser, namespace, values, option_string)
+            DictAction(self.option_strings, self.dest)(parser, namespace, values, option_string)
         except (AssertionError, RecursionError):  # of mmengine, at brackets
             parser.error(f'{option_string} {" ".join(values or ())} has a list that cannot be read: write it as '
                          'KEY="[1,(2,3),text]"')
+
+
+def run_package() -> None:
+    """Runs the package that has the name of the program, as `python -m` does, but without importing it at first."""
+    package = find_spec(Path(sys.argv[0]).stem)
+    if not package or not package.origin:
+        raise UserError(f'{sys.argv[0]} has not the name of a package: call the program by its own name.')
+    run_path(str(Path(package.origin).with_name('__main__.py')), run_name='__main__')
 
 
 def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:

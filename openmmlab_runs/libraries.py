@@ -20,7 +20,7 @@ def require(*modules: str) -> None:
         try:
             imported = importlib.import_module(module)
             version = str(getattr(imported, '__version__', 'unknown'))
-            if version[:1].isdigit() and version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
+            if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
                 raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
                                   f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
             if module in MAJOR and not __debug__:  # python -O has left out the library's asserts on versions

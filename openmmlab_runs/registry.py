@@ -15,6 +15,9 @@ DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SC
 TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
                       locations=['openmmlab_runs.pictures.load_bands'])
 FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.signals'])
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope=SCOPE,
+    locations=['openmmlab_runs.optim'])
 METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation.metrics'])
 
 LOCK = RLock()  # mmengine has one default scope for all threads of a process

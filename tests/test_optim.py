@@ -35,7 +35,7 @@ def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules:
     found = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, **rules))
     # A number for a key that no rule reads: mmengine only looks at rules if there is any key at all.
     expected = groups_by_name(model, wrapper(model, 'DefaultOptimWrapperConstructor', no_rule=0, **rules))
-    assert list(found) == list(expected) == [name for name, _ in model.named_parameters()]
+    assert {*found} == {*expected} == {name for name, _ in model.named_parameters()}
     for name in found:
         layer, num_layers = model.backbone.get_layer_depth(name, 'backbone.')
         lr = expected[name].pop('lr') * RATE**(num_layers - 1 - layer)

@@ -10,6 +10,8 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
+    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    optimizer=dict(fused=True),
     paramwise_cfg=dict(
         _delete_=True,
         custom_keys={

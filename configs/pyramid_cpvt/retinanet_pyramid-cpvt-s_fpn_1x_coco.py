@@ -9,7 +9,8 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=1e-4),
+    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=1e-4, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)

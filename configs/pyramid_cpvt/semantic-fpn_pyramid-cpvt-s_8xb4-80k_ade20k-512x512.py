@@ -14,7 +14,8 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4),
+    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)

@@ -14,7 +14,8 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=6e-5, weight_decay=0.01),
+    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    optimizer=dict(type='AdamW', lr=6e-5, weight_decay=0.01, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)

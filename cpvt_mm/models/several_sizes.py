@@ -13,7 +13,7 @@ from cpvt_mm.tokens.batch_info import Output, told_about
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
 from cpvt_mm.tokens.layout import Cells
 from cpvt_mm.tokens.packing import Packing, pack
-from cpvt_mm.tokens.tracing import is_traced
+from cpvt_mm.tokens.tracing import eager, is_traced
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 
@@ -91,7 +91,7 @@ def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None
     return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, as_product=traced), padded
 
 
-_arrange_eagerly = torch.compiler.disable(_arrange)
+_arrange_eagerly = eager(_arrange)
 
 
 def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:

@@ -144,9 +144,9 @@ def _list(values: Sequence[int]) -> str:
 
 # The optimizers of schedules. For detectors, they are from the original's 1x schedule on COCO
 # and from ViTDet; for segmentors, from Swin's schedule on ADE20K.
-OF_SEGMENTORS = dict(type='AdamW', lr=6e-5, weight_decay=0.01)
-OF_DETECTORS = {PyramidCPVT: dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
-                CPVT: dict(type='AdamW', lr=1e-4, weight_decay=0.1)}
+OF_SEGMENTORS = dict(type='AdamW', lr=6e-5, weight_decay=0.01, fused=True)
+OF_DETECTORS = {PyramidCPVT: dict(type='AdamW', lr=2e-4, weight_decay=1e-4, fused=True),
+                CPVT: dict(type='AdamW', lr=1e-4, weight_decay=0.1, fused=True)}
 TARGETS = {
     'PyramidCPVT': Target(PyramidCPVT, tuple(twins.ARCHS), dict(drop_path_rate=0.2)),
     # Detectors and segmentors use patches only.

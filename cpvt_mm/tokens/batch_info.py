@@ -3,10 +3,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from .grid import Size
+from .tracing import eager
 
 # A map, vectors or a sequence of tokens; or a pair: pooled features and distillation token.
 Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -47,7 +47,7 @@ class BatchInfo:
                    length if window is None else min(window, length))
 
 
-@torch.compiler.disable  # torch.compile does not see the memory of a tensor; it continues after this function
+@eager  # torch.compile does not see the memory of a tensor; it continues after this function
 def told_about(images: Tensor) -> BatchInfo | None:
     """Returns what is known of images `(B, C, H, W)`; None if nothing is. Windows of images fill their batch."""
     info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)

@@ -17,9 +17,10 @@ from .coordinates import cached
 from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
 from .moves import Move
+from .tracing import eager
 
-try:
-    varlen: Any = importlib.import_module('torch.nn.attention.varlen')
+try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second
+    varlen: Any = importlib.import_module('torch.nn.attention.varlen') if torch.cuda.is_available() else None
 except ImportError:  # before torch 2.10
     varlen = None
 if varlen and 'scale' not in inspect.signature(varlen.varlen_attn).parameters:  # torch 2.10
@@ -50,7 +51,7 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a method of `Packing` that makes indices, so that each of its results is made once, in eager code."""
     name, count, defaults = method.__name__, method.__code__.co_argcount - 1, method.__defaults__ or ()
 
-    @torch.compiler.disable
+    @eager
     def build(packing: 'Packing', *args: int) -> None:
         with torch.inference_mode(False):  # such tensors could not be used in training later
             packing.built[name, args] = method(packing, *args)

@@ -6,7 +6,8 @@ from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.dist import is_distributed, sync_random_seed
 from mmengine.hooks import CheckpointHook
-from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
+from mmengine.optim import DefaultOptimWrapperConstructor
+from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, Registry
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
 from openmmlab_runs.config_walk import dicts
@@ -19,6 +20,7 @@ ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_los
                    portable_log='openmmlab_runs.PortableLogHook', same_start='openmmlab_runs.SameStartHook',
                    save_on_signal='openmmlab_runs.SaveOnSignalHook', report='openmmlab_runs.ReportHook',
                    scale='openmmlab_runs.ScaleHook')
+MMENGINES = DefaultOptimWrapperConstructor
 
 
 def prepare(cfg: Config) -> Config:
@@ -31,6 +33,8 @@ def prepare(cfg: Config) -> Config:
     - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
     - `randomness.seed` is drawn, if it is open and all processes can agree on it.
     - Several processes can train on a CPU.
+    - The optimizer has one group for parameters with equal options (`MergedOptimWrapperConstructor`), unless the config
+      names a constructor that is not mmengine's.
     - mmdet's CocoMetric becomes that of this project.
     - Its copies have no secrets and no templates; see `RunConfig`.
 
@@ -38,10 +42,13 @@ def prepare(cfg: Config) -> Config:
     """
     cfg = of_run(copy.deepcopy(cfg))
     scope = cfg.get('default_scope')
-    name = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
+    wrapper = cfg.get('optim_wrapper') or {}
+    name, constructor = (wrapper.get('optimizer') or {}).get('type'), wrapper.get('constructor') or MMENGINES.__name__
     if isinstance(name, str) and _find(OPTIMIZERS, name, scope) is None:
         raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
                         f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
+    if name and _find(OPTIM_WRAPPER_CONSTRUCTORS, constructor, scope) is MMENGINES:
+        wrapper['constructor'] = 'openmmlab_runs.MergedOptimWrapperConstructor'
     _set_hooks(cfg, scope)
     _set_loops(cfg, scope)
     _set_metrics(cfg, scope)

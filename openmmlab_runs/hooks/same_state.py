@@ -20,6 +20,7 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.resuming import INSTEAD
 from openmmlab_runs.errors import UserError, show
+from openmmlab_runs.optim import regroup
 from openmmlab_runs.redaction import is_secret, redact
 
 # The key of a checkpoint's `meta` for what `state_of` returns.
@@ -29,8 +30,12 @@ ACCUMULATED = 'accumulated_gradients'
 # Parts of a config on which the weights depend, and what in them they do not depend on.
 PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
 LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
+# Constructors with the same weights: of plain mmengine, and of `prepare`.
+SAME_WEIGHTS = ("'DefaultOptimWrapperConstructor'", "'openmmlab_runs.MergedOptimWrapperConstructor'")
 DATA_ROOT = 'data_root'  # machines may have their data in different folders
 MAX_NAMED = 4
+# Keys of the state of a scheduler with a value for each group of its optimizer.
+OF_GROUPS = ('base_values', '_last_value', 'min_values')
 # The beginnings of the settings of a schedule.
 SCHEDULE = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
 
@@ -41,7 +46,8 @@ def settings(cfg: Config) -> dict[str, str]:
     found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
              for path, part in walk(parts) for key, value in part.items()
              if value is not None and key != DATA_ROOT and not any(walk(value))}  # None is as good as no value
-    return {key: value for key, value in found.items() if key.removeprefix('train_dataloader.') not in LOADING}
+    return {key: value for key, value in found.items()
+            if value not in SAME_WEIGHTS and key.removeprefix('train_dataloader.') not in LOADING}
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
@@ -82,7 +88,7 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     of a longer one. Those of plain mmengine do not tell their kind.
     """
     meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
-    fault = differences(now, meta.get(STATE, now))
+    fault = differences(now, _arrange(runner, checkpoint, meta.get(STATE, now)))
     saved, own = (len(schedulers or ()) for schedulers in (checkpoint.get('param_schedulers'), runner.param_schedulers))
     if saved != own and not fault:
         fault = f'param_scheduler has {own} entries, but the checkpoint has the state of {saved}'
@@ -97,6 +103,32 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
         end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
     if done == last:
         show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
+
+
+def _arrange(runner: Runner, checkpoint: Mapping[str, Any], then: Mapping[str, str]) -> Mapping[str, str]:
+    """Arranges the states of optimizers and schedulers, in place, for the groups that the runner's optimizers have.
+    Returns the kind of state `then` of the checkpoint, with the places that parameters have now.
+    """
+    names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
+    now, found, schedulers = state_of(runner), dict(then), checkpoint.get('param_schedulers') or []
+    for key, wrapper in wrappers(runner).items():
+        state = checkpoint['optimizer'][key] if key else checkpoint['optimizer']
+        trained = [one for group in wrapper.optimizer.param_groups for one in group['params']]
+        keys = {one: f'the place of {names.get(one)} in {f"the optimizer {key}".strip()}' for one in trained}
+        before, after = len(state['param_groups']), len(wrapper.optimizer.param_groups)
+        if STATE not in checkpoint['meta'] and before == len(trained) != after:  # mmengine's, in its order
+            places = {one: (number, 0) for number, one in enumerate(filter(keys.__contains__, names))}
+        else:
+            texts = {one: then[place] for one, place in keys.items() if place in then}
+            places = {one: (int(group), int(index)) for one, text in texts.items()
+                      for index, group in [re.findall(r'\d+', text)]}
+        if len(places) < len(keys) or (chosen := regroup(state, places, wrapper.optimizer)) is None:
+            continue
+        found |= {place: now[place] for place in keys.values()}
+        for scheduler in schedulers.get(key, ()) if isinstance(schedulers, dict) else schedulers:
+            scheduler.update({name: [*map(scheduler[name].__getitem__, chosen), *scheduler[name][before:]]
+                              for name in OF_GROUPS if name in scheduler})
+    return found
 
 
 def average_gradients(runner: Runner) -> None:

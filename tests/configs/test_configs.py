@@ -139,7 +139,8 @@ def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_deca
 def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
     cfg, base = (copy.deepcopy(read(ROOT / f'configs/cpvt/mask-rcnn_cpvt-b_sfp_{rest}_coco.py'))
                  for rest in ('layer-decay_1x', '1x'))
-    assert cfg.optim_wrapper.pop('constructor') == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
+    assert [one.optim_wrapper.pop('constructor') for one in (cfg, base)] == [
+        'cpvt_mm.LayerDecayOptimWrapperConstructor', 'openmmlab_runs.MergedOptimWrapperConstructor']
     assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7 and cfg.to_dict() == base.to_dict()
 
 
@@ -155,6 +156,7 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
     groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
     norms = [name for name, module in model.named_modules() if isinstance(module, NORMS)]
+    assert cfg.optim_wrapper.optimizer.fused and re.search('Merged|LayerDecay', cfg.optim_wrapper.constructor)
     tokens = [name for name in TOKENS if getattr(model.backbone, name, None) is not None]
     norm = [] if is_classifier or path in REAL else ['norm']
     # These learn at another rate than the rest.

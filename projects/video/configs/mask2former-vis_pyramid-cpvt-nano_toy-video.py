@@ -74,7 +74,8 @@ train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
+    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, fused=True),
     paramwise_cfg=dict(custom_keys=dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))),
     clip_grad=dict(max_norm=1.))
 param_scheduler = [

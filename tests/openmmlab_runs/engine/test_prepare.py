@@ -185,6 +185,16 @@ def test_loops_check_data_and_train_in_seeded_batches(loop: dict, kind: str, end
     assert type(runner.val_dataloader.batch_sampler) is BatchSampler
 
 
+@pytest.mark.parametrize('given, becomes', [
+    *((name, 'openmmlab_runs.MergedOptimWrapperConstructor') for name in (
+        None, 'DefaultOptimWrapperConstructor', 'mmengine.DefaultOptimWrapperConstructor')),
+    *((name, name) for name in ('cpvt_mm.LayerDecayOptimWrapperConstructor', 'mmdet.Unknown'))])
+def test_mmengines_constructor_of_optimizers_becomes_one_that_merges_groups(given: str | None, becomes: str, cfg: Config
+                                                                            ) -> None:
+    cfg.optim_wrapper.constructor = given
+    assert prepare(cfg).optim_wrapper.constructor == becomes
+
+
 def test_own_settings_stay(cfg: Config) -> None:
     cfg.val_dataloader.update(own := dict(worker_init_fn=dict(type='own'), disable_subprocess_warning=True))
     prepared = prepare(cfg)

@@ -7,9 +7,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
-from torch import nn
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
@@ -31,16 +28,6 @@ def toy(data: Path, folder: Path, options: dict[str, object]) -> Config:
              'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'default_hooks.checkpoint.interval': 2,
              'default_hooks.checkpoint.max_keep_ckpts': -1, 'log_level': 'INFO', 'randomness': dict(seed=3)}
     return load_config(UPERNET, toy_overrides(data, **{**small, **options}), str(folder))
-
-
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class Reversed(DefaultOptimWrapperConstructor):
-    """Gives the optimizer the parameters in another order."""
-
-    def __call__(self, model: nn.Module) -> OptimWrapper:
-        wrapper = super().__call__(model)
-        wrapper.optimizer.param_groups.reverse()
-        return wrapper
 
 
 @pytest.fixture(scope='module')
@@ -73,7 +60,6 @@ def test_a_longer_schedule_is_told_and_the_rate_stays_and_a_complete_training_sa
      'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
     ({'optim_wrapper.optimizer.type': 'Adam'}, '', 'the optimizer is Adam (not AdamW)'),  # with the same state
     ({'optim_wrapper.paramwise_cfg': None}, '', ' in the optimizer is number 1 of group 0 (not number 0 of group 1)'),
-    ({'optim_wrapper.constructor': 'Reversed'}, '', ' in the optimizer is number 0 of group '),
     ({'model.backbone.frozen_stages': 1}, '', ' in the optimizer is not set (not number '),
     ({'param_scheduler': [POLY]}, '', 'the schedule of the optimizer is PolyLR (not LinearLR and PolyLR)'),
     ({'param_scheduler': None}, '', 'the schedule of the optimizer is none (not LinearLR and PolyLR)'),
