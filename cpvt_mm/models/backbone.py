@@ -112,8 +112,8 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
     def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""
         kept = self.tokens_after(self.out_indices, x, grid)
-        return tuple(self.to_output(tokens, of, part)
-                     for part, (tokens, of) in zip(self.out_indices, kept, strict=True))
+        return tuple([self.to_output(tokens, of, part)
+                      for part, (tokens, of) in zip(self.out_indices, kept, strict=True)])
 
     @property
     @abstractmethod

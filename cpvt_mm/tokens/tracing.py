@@ -54,6 +54,6 @@ class PatchConv2d(nn.Conv2d):
 
 def with_contiguous_gradient(x: Tensor) -> Tensor:
     """Returns `x`, whose gradient is copied once; else each linear layer before it would copy a strided gradient."""
-    if x.requires_grad and not is_traced(x):
+    if isinstance(x, Tensor) and x.requires_grad and not is_traced(x):
         x.register_hook(Tensor.contiguous)
     return x
