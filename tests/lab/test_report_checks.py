@@ -1,0 +1,37 @@
+"""The checks of reports find damaged labels where predictions are those of a perfect model."""
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.mark.parametrize('names', [['cat'], ['cat', 'dog']])
+def test_damaged_boxes_are_found(names: list[str], run_tool: Callable[..., str], tmp_path: Path,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 200 labels, 10 are damaged, and there are no other suspects."""
+    objects = [dict(id=number, image_id=number % 20, category_id=number % len(names), iscrowd=0,
+                    bbox=[30 * (number // 20), 10, 20, 20]) for number in range(200)]
+    (tmp_path / 'truth.json').write_text(json.dumps(dict(
+        images=[dict(id=number, file_name=f'{number}.png', width=300, height=100) for number in range(20)],
+        categories=[dict(id=number, name=name) for number, name in enumerate(names)], annotations=objects)))
+    (tmp_path / 'found.json').write_text(json.dumps([dict(one, score=0.5 + one['id'] / 500) for one in objects]))
+    assert not run_tool('lab report_checks', tmp_path / 'truth.json', tmp_path / 'found.json', '--trials', 3, 5)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split('|')[1:3] for line in lines if line.startswith(('| removed', '| shifted', '| renamed'))]
+    assert [shown.strip() for _, shown in rows] == ['1.00'] * (1 + len(names))
+    assert any(line.startswith('against itself: not told apart') for line in lines)
+    assert lines[-1] == '95 % intervals cover: 1.000'
+
+
+def test_renamed_regions_are_found(run_tool: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+                                   ) -> None:
+    for folder in ('truth', 'found'):
+        (tmp_path / folder).mkdir()
+        for number in range(8):
+            labels = np.kron(np.arange(24).reshape(4, 6) % 5, np.ones((12, 12))).astype(np.uint8)
+            Image.fromarray(labels).save(tmp_path / folder / f'{number}.png')
+    assert not run_tool('lab report_checks', tmp_path / 'truth', tmp_path / 'found', '--classes', 5)
+    assert '| renamed | 1.00' in capsys.readouterr().out
