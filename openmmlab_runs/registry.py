@@ -17,7 +17,7 @@ TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
 FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.signals'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope=SCOPE,
-    locations=['openmmlab_runs.optim'])
+    locations=['openmmlab_runs.optimizer_groups'])
 METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation.metrics'])
 
 LOCK = RLock()  # mmengine has one default scope for all threads of a process

@@ -19,8 +19,9 @@ from cpvt_mm.zoo.family import PlainArch, parse_arch
 
 from .backbone import Backbone
 from .init import InitCfg
-from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .layers import Block, BlockSpec, PatchEmbed, WithCp
 from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
+from .training import recomputed
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 

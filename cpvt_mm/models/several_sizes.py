@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
+from cpvt_mm.tokens.coordinates import eager
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
 from cpvt_mm.tokens.layout import Cells
 from cpvt_mm.tokens.packing import Packing, pack
-from cpvt_mm.tokens.tracing import eager, is_traced
+from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 

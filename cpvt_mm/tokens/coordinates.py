@@ -1,7 +1,7 @@
-"""Coordinates of cells, tables that are resampled to another grid, and results that are kept for a grid."""
+"""Coordinates of cells, tables that are resampled, and functions whose results are kept, or that are not compiled."""
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor
 from .tracing import has_size, is_traced
 
 CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
+Args = ParamSpec('Args')
 Result = TypeVar('Result')
 
 
@@ -62,5 +63,17 @@ def cached(function: Callable[..., Result]) -> Callable[..., Result]:
         if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
             return function(*key)
         return kept(*key)
+
+    return call
+
+
+def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Decorates a function that torch.compile leaves to Python, where a graph ends. `torch.compiler.disable` would
+    import torch._dynamo at once, which takes a second: here it is called when something is compiled.
+    """
+    @functools.wraps(function)
+    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
+        here = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
+        return here(*args, **kwargs)
 
     return call

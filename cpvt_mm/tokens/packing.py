@@ -13,11 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .coordinates import cached
+from .coordinates import cached, eager
 from .grid import Grid, Size, round_up, to_map, to_tokens
 from .layout import Layout
 from .moves import Move
-from .tracing import eager
 
 try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second
     varlen: Any = importlib.import_module('torch.nn.attention.varlen') if torch.cuda.is_available() else None

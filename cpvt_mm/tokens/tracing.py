@@ -1,26 +1,7 @@
 """Forks of code that torch records for other sizes, which must not branch on a size."""
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-Args = ParamSpec('Args')
-Result = TypeVar('Result')
-
-
-def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
-    """Decorates a function that torch.compile leaves to Python, where a graph ends. `torch.compiler.disable` would
-    import torch._dynamo at once, which takes a second: here it is called when something is compiled.
-    """
-    @functools.wraps(function)
-    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        here = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        return here(*args, **kwargs)
-
-    return call
 
 
 def is_traced(x: object = None) -> bool:

@@ -20,7 +20,7 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.resuming import INSTEAD
 from openmmlab_runs.errors import UserError, show
-from openmmlab_runs.optim import regroup
+from openmmlab_runs.optimizer_groups import regroup
 from openmmlab_runs.redaction import is_secret, redact
 
 # The key of a checkpoint's `meta` for what `state_of` returns.

@@ -16,7 +16,7 @@ from cpvt_mm.optim import LayerDecayOptimWrapperConstructor
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.hooks.same_state import STATE
-from openmmlab_runs.optim import regroup
+from openmmlab_runs.optimizer_groups import regroup
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.openmmlab_runs.hooks.test_same_state import toy
 
