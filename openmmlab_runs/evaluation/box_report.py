@@ -8,9 +8,10 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .curves import Curve
 from .intervals import IOUS, box_metrics, draws, interval
+from .thresholds import best_score
 
+RECALLS = np.linspace(0, 1, 101)  # as in COCO's AP
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
 
@@ -79,13 +80,19 @@ def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
         objects = sum(one['objects'][number] for one in images)
         boxes = sorted((-score, hits & 1) for one in images for label, score, hits, ignored in one['bbox']
                        if label == number and not ignored & 1)
-        scores, hits = np.array(boxes, np.float32).reshape(-1, 2).T
-        last = np.flatnonzero(np.diff(scores, append=1))  # boxes of one score count together
-        curve = Curve(objects, -scores[last], last + 1, hits.cumsum()[last]) if objects else None
-        score, f1 = (curve and curve.best()) or (1., 0.)
+        scores, is_hit = np.array(boxes, np.float32).reshape(-1, 2).T
+        score, f1 = best_score(-scores, is_hit.astype(bool), objects) or (1., 0.)
         found.append(dict(name=name, objects=objects, score=score, f1=f1,
-                          precision=curve.precision_from().tolist() if curve else None))
+                          precision=precision_at(-scores, is_hit, objects).tolist() if objects else None))
     return found
+
+
+def precision_at(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> np.ndarray:
+    """Returns the best precision at `RECALLS` or higher ones, 0 where there is none, of boxes with falling scores."""
+    last = np.flatnonzero(np.diff(scores, append=-np.inf))  # boxes of one score count together
+    hits = is_hit.cumsum()[last]
+    best = np.maximum.accumulate((hits / (last + 1))[::-1])[::-1]
+    return np.append(best, 0)[np.searchsorted(hits / objects, RECALLS)]
 
 
 def quarters(areas: np.ndarray) -> list[tuple[float, float]]:

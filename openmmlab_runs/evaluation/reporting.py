@@ -22,10 +22,10 @@ from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
 from openmmlab_runs.pictures.prediction import Prediction, of_sample
 
 from . import box_report, map_report
-from .curves import NAME
 from .intervals import compare, score_that_misses
 from .page import render
 from .sections import SHOWN, sections
+from .thresholds import NAME
 
 ORANGE, BLUE = (230, 120, 20), (30, 110, 230)
 Entry = dict[str, Any]

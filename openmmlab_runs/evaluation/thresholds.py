@@ -20,11 +20,12 @@ def best_scores(matches: Matches) -> list[Best]:
 
     The matches are those of boxes and objects of one class; see `match`.
     """
-    return [_best(matches.scores[own], matches.is_hit[own], int(objects)) for own, objects in (
+    return [best_score(matches.scores[own], matches.is_hit[own], int(objects)) for own, objects in (
         (matches.predicted == label, number) for label, number in enumerate(matches.objects))]
 
 
-def _best(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
+def best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
+    """Does so for the boxes of one class, `(N,)`: their scores, and whether they are of an object of it."""
     order = np.argsort(-scores, kind='stable')
     scores, hits = scores[order], is_hit[order].cumsum()
     last = np.flatnonzero(np.diff(scores, append=-np.inf))  # boxes of one score count together
