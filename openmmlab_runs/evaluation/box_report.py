@@ -8,8 +8,7 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .curves import Curve
-from .intervals import IOUS, box_metrics, draws, interval
+from .intervals import IOUS, RECALLS, box_metrics, draws, interval
 
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
@@ -81,10 +80,14 @@ def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
                        if label == number and not ignored & 1)
         scores, hits = np.array(boxes, np.float32).reshape(-1, 2).T
         last = np.flatnonzero(np.diff(scores, append=1))  # boxes of one score count together
-        curve = Curve(objects, -scores[last], last + 1, hits.cumsum()[last]) if objects else None
-        score, f1 = (curve and curve.best()) or (1., 0.)
-        found.append(dict(name=name, objects=objects, score=score, f1=f1,
-                          precision=curve.precision_from().tolist() if curve else None))
+        scores, hits, score, f1 = -scores[last], hits.cumsum()[last], 1., 0.
+        shares = 2 * hits / (last + 1 + objects)
+        if hits.any():  # half way to the next box, but below this one also when it is rounded
+            here, below = np.append(scores, np.float32(0))[(best := int(shares.argmax())):best + 2]
+            score, f1 = float(min((here + below) / 2, np.nextafter(here, below))), float(shares[best])
+        precision = np.append(np.maximum.accumulate((hits / (last + 1))[::-1])[::-1], 0)
+        found.append(dict(name=name, objects=objects, score=score, f1=f1, precision=precision[
+            np.searchsorted(hits / max(objects, 1), RECALLS)].tolist()))
     return found
 
 
