@@ -135,13 +135,14 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
     evaluation = data.evaluate(boxes)
     told = evaluation.image_diagnostics(IOUS[0], 0)
+    of_objects, of_boxes = (sorted(told[key].items()) for key in ('gt_status', 'dt_status'))  # theirs have no order
     objects, free = {one['id']: one for one in data.objects}, defaultdict[tuple[int, int], list[Entry]](list)
-    for number, status in told['gt_status'].items():
+    for number, status in of_objects:
         if status == 'fn':
             free[objects[number]['image_id'], objects[number]['category_id']].append(objects[number])
     found = {one['dt_id']: (one['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
                             objects.get(one['gt_id'])) for one in told['label_errors']}
-    for number, status in told['dt_status'].items():
+    for number, status in of_boxes:
         box = boxes[number - 1]
         near = free[box['image_id'], box['category_id']]
         if status == 'fp' and number not in found and near:
@@ -149,10 +150,10 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
             if overlaps.max() >= NEAR:
                 found[number] = 'place', near[int(overlaps.argmax())]
     judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
-                  missed=[objects[number] for number, status in told['gt_status'].items() if status == 'fn'],
-                  wrong=[boxes[number - 1] for number, status in told['dt_status'].items() if status == 'fp'])
+                  missed=[objects[number] for number, status in of_objects if status == 'fn'],
+                  wrong=[boxes[number - 1] for number, status in of_boxes if status == 'fp'])
     return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
-                           in found.items()), key=lambda one: -one['score'])
+                           in found.items()), key=lambda one: (-one['score'], one['id']))
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
