@@ -8,10 +8,9 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .intervals import IOUS, box_metrics, draws, interval
+from .intervals import IOUS, RECALLS, box_metrics, draws, interval
 from .thresholds import best_score
 
-RECALLS = np.linspace(0, 1, 101)  # as in COCO's AP
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
 
@@ -83,7 +82,7 @@ def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
         scores, is_hit = np.array(boxes, np.float32).reshape(-1, 2).T
         score, f1 = best_score(-scores, is_hit.astype(bool), objects) or (1., 0.)
         found.append(dict(name=name, objects=objects, score=score, f1=f1,
-                          precision=precision_at(-scores, is_hit, objects).tolist() if objects else None))
+                          precision=precision_at(-scores, is_hit, max(objects, 1)).tolist()))
     return found
 
 
@@ -139,13 +138,14 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
     evaluation = data.evaluate(boxes)
     told = evaluation.image_diagnostics(IOUS[0], 0)
+    of_objects, of_boxes = (sorted(told[key].items()) for key in ('gt_status', 'dt_status'))  # theirs have no order
     objects, free = {one['id']: one for one in data.objects}, defaultdict[tuple[int, int], list[Entry]](list)
-    for number, status in told['gt_status'].items():
+    for number, status in of_objects:
         if status == 'fn':
             free[objects[number]['image_id'], objects[number]['category_id']].append(objects[number])
     found = {one['dt_id']: (one['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
                             objects.get(one['gt_id'])) for one in told['label_errors']}
-    for number, status in told['dt_status'].items():
+    for number, status in of_boxes:
         box = boxes[number - 1]
         near = free[box['image_id'], box['category_id']]
         if status == 'fp' and number not in found and near:
@@ -153,10 +153,10 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
             if overlaps.max() >= NEAR:
                 found[number] = 'place', near[int(overlaps.argmax())]
     judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
-                  missed=[objects[number] for number, status in told['gt_status'].items() if status == 'fn'],
-                  wrong=[boxes[number - 1] for number, status in told['dt_status'].items() if status == 'fp'])
+                  missed=[objects[number] for number, status in of_objects if status == 'fn'],
+                  wrong=[boxes[number - 1] for number, status in of_boxes if status == 'fp'])
     return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
-                           in found.items()), key=lambda one: -one['score'])
+                           in found.items()), key=lambda one: (-one['score'], one['id']))
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
