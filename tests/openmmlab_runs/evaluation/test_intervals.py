@@ -16,12 +16,12 @@ from tests.openmmlab_runs.evaluation.conftest import CLASSES, predict
 
 
 def boxes_of(annotations: Path, seed: int = 0) -> Boxes:
-    coco, results = json.loads(annotations.read_text()), predict(annotations, seed)
+    coco, samples = json.loads(annotations.read_text()), predict(annotations, seed)
     objects = [dict(one, category_id=one['category_id'] - 4) for one in coco['annotations']]
-    found = [dict(image_id=image['img_id'], category_id=int(label) + 1, score=float(score),
+    found = [dict(image_id=one['img_id'], category_id=int(label) + 1, score=float(score),
                   bbox=[*box[:2].tolist(), *(box[2:] - box[:2]).tolist()], area=float((box[2:] - box[:2]).prod()))
-             for _, image in results
-             for box, label, score in zip(image['bboxes'], image['labels'], image['scores'], strict=True)]
+             for one in samples for box, label, score in zip(*map(
+                 one['pred_instances'].get, ('bboxes', 'labels', 'scores')), strict=True)]
     return Boxes(CLASSES, coco['images'], objects, [dict(one, id=index) for index, one in enumerate(found, start=1)])
 
 
