@@ -22,7 +22,7 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     is_boxes = 'curves' in report
     yield paragraph(report['summary'])
     if 'comparison' in report:
-        yield paragraph(report['comparison']['verdict'], 'verdict')
+        yield paragraph(f'This test is {report["comparison"]["verdict"]}.', 'verdict')
     for note in report['notes']:
         yield paragraph(note)
     names = [name for name in next(iter(report['metrics'].values())) if name != 'by_class']
