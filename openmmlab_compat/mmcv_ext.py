@@ -3,9 +3,6 @@
 Python runs this file under that name where mmcv has no compiled operators. A function without a replacement exists, and
 raises an error when it is called.
 """
-import logging
-import multiprocessing
-import os
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -45,8 +42,3 @@ def __getattr__(name: str) -> Callable[..., NoReturn]:
         raise NotImplementedError(f'{name} has no replacement in openmmlab_compat, and mmcv has no compiled operators '
                                   'here: compile mmcv to use it.')
     return missing
-
-
-if multiprocessing.parent_process() is None and os.environ.get('RANK', '0') == '0':
-    logging.getLogger('openmmlab_compat').warning(
-        'mmcv has no compiled operators: those of torchvision %s and plain torch stand in.', torchvision.__version__)

@@ -1,14 +1,17 @@
 """Imports the OpenMMLab stack, with messages that say what to install if a package is missing."""
 import importlib
 import inspect
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from .errors import first_line
 
 INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
            'its operators were compiled for another torch (docs/get_started.md)')
+WITH_MODELS = ('mmdet', 'mmseg', 'mmpretrain')  # their models import mmpretrain and transformers
 MAJOR = dict(mmengine='0', mmcv='2', mmdet='3', mmseg='1', mmpretrain='1')  # versions that are known here
 INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes with your torch and, if you have '
                       "transformers, 'transformers<5' (docs/guides/classification.md)")
@@ -25,13 +28,27 @@ def require(*modules: str) -> None:
                                   f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
             if module in MAJOR and not __debug__:  # python -O has left out the library's asserts on versions
                 exec(compile(inspect.getsource(imported), module, 'exec', optimize=0), {**vars(imported)})
-            if module == 'mmpretrain':  # the package itself does not import torchvision, but its modules do
-                importlib.import_module('mmpretrain.models')
+            if module in WITH_MODELS:
+                with quietly():
+                    importlib.import_module(f'{module}.models')
         # The libraries assert the versions of mmcv and mmengine. Ops for another version of torch raise OSError,
         # torchvision's ops RuntimeError. mmpretrain with transformers 5 raises TypeError.
         except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(f'{module} cannot be imported ({first_line(error)}): {install}.') from None
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hides what imports of the stack say and no reader can mend: torch of pytree, mmpretrain of OneDL."""
+    pytree = logging.getLogger('torch.utils._pytree')
+    level = pytree.level
+    pytree.setLevel(logging.ERROR)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        pytree.setLevel(level)
 
 
 @contextmanager

@@ -61,6 +61,13 @@ finally:
     assert done.stdout.startswith('usage: cpvt_mm train ') and done.stdout.endswith('\nset()\n'), done.stderr
 
 
+@pytest.mark.parametrize('module', ['openmmlab_runs.evaluation.metrics', 'cpvt_mm.preprocessors'])
+def test_imports_print_nothing(module: str, run_python: Run) -> None:
+    """Of torch, mmcv, mmdet, mmseg and mmpretrain, which say that they miss what no reader asked for."""
+    done = run_python(f'import {module}, mmdet.models, mmseg.models')
+    assert done.stdout + done.stderr == ''
+
+
 def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_it(
         run_tool: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)

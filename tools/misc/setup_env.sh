@@ -86,6 +86,6 @@ elif ! in_env -c 'import torchvision' 2> "$log"; then
   die "torchvision does not work beside this torch ($(tail -n 1 "$log")): set TORCH to another version, or" \
     "OPERATORS=compiled."
 fi
-step "trying mmcv's operators" in_env -c 'import torch, mmcv.ops; mmcv.ops.nms(torch.zeros(1, 4), torch.ones(1), 0.5)'
+step "trying mmcv's operators (${OPERATORS:-those of torchvision and plain torch})" in_env -c 'import torch, mmcv.ops; mmcv.ops.nms(torch.zeros(1, 4), torch.ones(1), 0.5)'
 echo "$wanted" > "$env/.cpvt_mm_ready"
 echo "[setup $stack] done"
