@@ -96,7 +96,8 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
         for finding in plan.findings:
             add(splits, finding)
         missing = {(finding.kind, finding.file) for finding in plan.findings}
-        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
+        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console,
+                             disable=not console.is_terminal):
             checks.append(checked)
             for finding in checked.findings:
                 if (finding.kind, finding.file) not in missing:

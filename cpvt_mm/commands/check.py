@@ -22,8 +22,11 @@ def main() -> None:
 
     from openmmlab_data.checking import check_dataset
     from openmmlab_runs.engine import load_config
+    from openmmlab_runs.engine.console import readable_console
     console = Console()
     if not console.is_terminal:
         console.width = 10_000  # no cell of a table is cut
-    if check_dataset(load_config(args.config, args.cfg_options), args.out, console):
+    with readable_console():
+        errors = check_dataset(load_config(args.config, args.cfg_options), args.out, console)
+    if errors:
         sys.exit(1)

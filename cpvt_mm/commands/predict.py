@@ -11,6 +11,7 @@ microscope images.
 """
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from rich.progress import Progress
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.scales import TileScale
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.engine.console import readable_console
 from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
@@ -160,6 +162,12 @@ class Results:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    with readable_console():
+        predict(args)
+
+
+def predict(args: argparse.Namespace) -> None:
+    """Paints predictions on images; a UserError at the end names those without."""
     check_range('--max-pixels', args.max_pixels, 1)
     check_score_thr(scores := dict(args.score_thr or ()))
     make_tiling(args.tile, args.overlap, args.tile_scale)
@@ -171,7 +179,7 @@ def main() -> None:
     known = inferencer.score_thr
     score_thr = scores if '' in scores else {**(known if isinstance(known, Mapping) else {'': known}), **scores}
     least_scores(score_thr, inferencer.model.dataset_meta['classes'])  # which refuses names that it does not know
-    with held(folder), Progress() as progress:
+    with held(folder), Progress(disable=not sys.stdout.isatty()) as progress:
         in_tiles = progress.add_task('Tiles', visible=False)
 
         def tell(done: int, count: int) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
-from mmengine.logging import print_log
 from torch import nn
 
 from openmmlab_runs.checkpoints.fitting import check_fits
@@ -21,7 +20,7 @@ from openmmlab_runs.data.datasets import build_unread, building
 from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
-from openmmlab_runs.errors import UserError, check_range, explain
+from openmmlab_runs.errors import UserError, check_range, explain, show
 from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.pictures.images import check_pixels, read_image
@@ -142,7 +141,7 @@ def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
     if measured is None:
         return SCORE_THR
     file, scores = measured
-    print_log(f'Boxes are painted from the best score of their class in {file}, unless you give others.', 'current')
+    show(f'Boxes are painted from the best score of their class in {file}, unless you give others.')
     known = trained_classes(dict(dataset_meta=model.dataset_meta))
     return {name: score for name, score in scores.items() if name in known}
 
