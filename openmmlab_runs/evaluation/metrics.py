@@ -1,9 +1,11 @@
 """What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from mmengine.logging import print_log
 
 from openmmlab_runs.data.coco import Coco, Entry, read_coco, to_id
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS, MODELS
 
@@ -96,7 +99,12 @@ class CocoMetric(BaseMetric):
             files = {kind: [dict(one, category_id=ids[one['category_id']]) for one in boxes]
                      for kind, boxes in found.items()}
             for kind, content in {**files, **({} if self.ann_file else dict(gt=coco))}.items():
-                dump(content, f'{self.outfile_prefix}.{kind}.json')
+                path = f'{self.outfile_prefix}.{kind}.json'
+                if '://' in path:
+                    dump(content, path)
+                else:  # never half of it
+                    Path(path).parent.mkdir(parents=True, exist_ok=True)
+                    write_text(Path(path), json.dumps(content))
         if self.format_only:
             return {}
         annotated = COCO(true)
