@@ -59,7 +59,7 @@ def test_a_longer_schedule_is_told_and_the_rate_stays_and_a_complete_training_sa
     ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3, weight_decay=0.05)}, '',
      'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
     ({'optim_wrapper.optimizer.type': 'Adam'}, '', 'the optimizer is Adam (not AdamW)'),  # with the same state
-    ({'optim_wrapper.paramwise_cfg': None}, '', ' in the optimizer is number 1 of group 0 (not number 0 of group 1)'),
+    ({'optim_wrapper.paramwise_cfg': None}, '', 'backbone.stages.0.blocks.0.attn.q.weight in the optimizer is number '),
     ({'model.backbone.frozen_stages': 1}, '', ' in the optimizer is not set (not number '),
     ({'param_scheduler': [POLY]}, '', 'the schedule of the optimizer is PolyLR (not LinearLR and PolyLR)'),
     ({'param_scheduler': None}, '', 'the schedule of the optimizer is none (not LinearLR and PolyLR)'),
