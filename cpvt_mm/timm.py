@@ -14,7 +14,7 @@ from cpvt_mm.tokens.validation import check_choice
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
 from .models.interfaces import last_of
-from .models.layers import MLP, PyramidStage
+from .models.layers import Block, PyramidStage
 from .zoo.families import MEMBERS
 
 HUB = 'hf://'
@@ -61,8 +61,10 @@ class TimmModel(nn.Module):
         """Sets whether the backward pass recomputes blocks, as the backbone's `with_cp` does. Defaults to True."""
         self.backbone.with_cp = enable
         for module in self.backbone.modules():
-            if isinstance(module, PyramidStage | MLP):
-                module.recompute = enable and isinstance(module, PyramidStage)
+            if isinstance(module, PyramidStage):
+                module.recompute = enable
+            elif isinstance(module, Block):
+                module.recompute_mlp = False
 
 
 class Features(TimmModel):
