@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
-from cpvt_mm.tokens.grid import to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.tracing import PatchConv2d
 
@@ -45,7 +44,7 @@ class PatchEmbed(nn.Module):
         """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
         """
         patches, coarser = grid.patches(x, self.patch_size, self.cell)
-        return self.norm(to_tokens(self.proj(patches, grid.as_product))), coarser
+        return self.norm(self.proj(patches)), coarser
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ TELLS_EXPORT = torch.__version__ >= '2.13'
 
 
 class Cut(NamedTuple):
-    """Pixels that are cut for the embedding of patches: a column of patches, or a canvas if patches overlap."""
+    """Pixels that are cut for the embedding of patches: they are patches, or a canvas if patches overlap."""
     packing: Packing  # of the patches
-    as_product: bool = True
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, Packing]:
         return x, self.packing
@@ -89,7 +88,7 @@ def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None
             cut = image_canvas if backbone.stem.overlaps else image_patches
             return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
         padded, frames = next(iter(groups))
-    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, as_product=traced), padded
+    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, is_traced=traced), padded
 
 
 _arrange_eagerly = eager(_arrange)
@@ -108,7 +107,7 @@ def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:
 
 
 def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Cuts images `(B, C, H, W)`, zero outside their sizes, into a column of patches, `(1, C, P * side, side)`.
+    """Cuts images `(B, C, H, W)`, zero outside their sizes, into patches, `(1, P, side, side, C)`.
 
     `packing` is that of the patches.
     """
@@ -116,7 +115,7 @@ def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
     padded = pad_or_crop(x, grid.height * side, grid.width * side)
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
     patches = move.back(cells.flatten(3).flatten(0, 2)[None])  # (1, P, side * side * C)
-    return patches.view(1, -1, side, x.shape[1]).permute(0, 3, 1, 2)
+    return patches.view(1, -1, side, side, x.shape[1])
 
 
 def image_canvas(x: Tensor, packing: Packing, side: int) -> Tensor:

@@ -27,7 +27,7 @@ class Grid(NamedTuple):
     cell_width: float = 1  # in the same unit
     extra: int = 0  # number of extra tokens before the first cell
     frames: int = 1  # of each clip; the frames of a clip are consecutive images
-    as_product: bool = False  # whether torch records the code, so that nothing may depend on a size
+    is_traced: bool = False  # whether torch records the code, so that nothing may depend on a size
 
     @property
     def size(self) -> int:
@@ -50,10 +50,14 @@ class Grid(NamedTuple):
         return x if changed is cells else after_extra(x, changed, self.extra)
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Grid]':
-        cells = x.view(x.shape[0], self.height, self.width, x.shape[2]).permute(0, 3, 1, 2)
-        grid = self.coarser(side, cell)
+        cells, grid = x.view(x.shape[0], self.height, self.width, x.shape[2]), self.coarser(side, cell)
         below, right = grid.height * side - self.height, grid.width * side - self.width
-        return F.pad(cells, (0, right, 0, below)) if self.as_product or below or right else cells, grid
+        if self.is_traced or below or right:
+            cells = F.pad(cells, (0, 0, 0, right, 0, below))
+        if not self.is_traced:
+            return cells.permute(0, 3, 1, 2), grid
+        cut = cells.view(x.shape[0], grid.height, side, grid.width, side, x.shape[2])
+        return cut.transpose(2, 3).flatten(1, 2), grid
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         return to_tokens(conv(to_map(x, self)))
@@ -66,7 +70,7 @@ class Grid(NamedTuple):
 
     def coarser(self, side: int, cell: int = 1) -> 'Grid':
         return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames,
-                    self.as_product)
+                    self.is_traced)
 
     def cells(self, x: Tensor) -> Tensor:
         return x[:, self.extra:] if self.extra else x
@@ -93,7 +97,7 @@ class Grid(NamedTuple):
 
 def grid_of(x: Tensor) -> Grid:
     """Returns the grid of the pixels of images that fill a batch, `(B, C, H, W)`."""
-    return Grid(x.shape[2], x.shape[3], as_product=is_traced(x))
+    return Grid(x.shape[2], x.shape[3], is_traced=is_traced(x))
 
 
 def after_extra(x: Tensor, cells: Tensor, extra: int, dim: int = 1) -> Tensor:

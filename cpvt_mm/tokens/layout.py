@@ -11,12 +11,8 @@ if TYPE_CHECKING:
 class Cells(Protocol):
     """Where cells lie, as far as an embedding of patches needs to know; shapes are those of `Layout`."""
 
-    @property
-    def as_product(self) -> bool:
-        """Whether the convolution over `patches` is a matrix product, see `PatchConv2d`."""
-
     def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Layout]':
-        """Returns maps `(B, C, H, W)` of patches, zero-padded below and on the right, and what `coarser` returns."""
+        """Returns whole patches, zero-padded below and on the right, for `PatchConv2d`; and what `coarser` returns."""
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         """Applies a zero-padded convolution to cells; it reaches `gap` rows up and down. Returns cells of `coarser`."""

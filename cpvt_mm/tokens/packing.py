@@ -72,8 +72,6 @@ class Packing:
     there are none. Make packings with `make_packing`, which remembers them.
     """
 
-    as_product = True
-
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:
         self.groups = groups
         self.device = device
@@ -141,9 +139,8 @@ class Packing:
         return of_output.back(convolved)
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Packing]':
-        """Cuts the grids into patches, one below another: `(1, T, C)` -> `(1, C, P * side, side)`."""
-        cells = self.to_patches(side)(x)
-        return cells.view(1, -1, side, x.shape[2]).permute(0, 3, 1, 2), self.coarser(side, cell)
+        """Cuts the grids into patches: `(1, T, C)` -> `(1, P, side, side, C)`."""
+        return self.to_patches(side)(x).view(1, -1, side, side, x.shape[2]), self.coarser(side, cell)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
                head_dims: int, drop_rate: float) -> Tensor:

@@ -17,20 +17,18 @@ def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
 
 
 class PatchConv2d(nn.Conv2d):
-    """A convolution whose stride is its kernel size.
+    """A convolution whose stride is its kernel size, over maps or over patches that are cut already.
 
-    A column of patches and traced code have a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions
-    (`use_mkldnn` in ATen).
+    Packed images and traced code cut them: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in
+    ATen).
     """
 
-    def forward(self, x: Tensor, as_product: bool = False) -> Tensor:
-        """Convolves whole patches, `(B, C, H, W)` -> `(B, C', H / stride, W / stride)`."""
-        if not as_product:
-            return F.conv2d(x, self.weight, self.bias, self.stride)
-        side = self.kernel_size[0]
-        cells = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, side, x.shape[3] // side, side, x.shape[1])
-        patches = cells.transpose(2, 3).flatten(3)  # (B, H', W', side * side * C)
-        return F.linear(patches, self.weight.permute(0, 2, 3, 1).flatten(1), self.bias).permute(0, 3, 1, 2)
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes tokens `(B, N, C')` of maps `(B, C, H, W)` of whole patches, or of patches `(B, N, side, side, C)`.
+        """
+        if x.dim() == 4:
+            return F.conv2d(x, self.weight, self.bias, self.stride).flatten(2).transpose(1, 2)
+        return F.linear(x.flatten(2), self.weight.permute(0, 2, 3, 1).flatten(1), self.bias)
 
 
 def with_contiguous_gradient(x: Tensor) -> Tensor:
