@@ -11,6 +11,10 @@ ROOT = Path(__file__).parents[1]
 # The extension and this checkout's package.
 sys.path[:0] = [str(ROOT / 'docs/_ext'), str(ROOT)]
 
+import openmmlab_runs.libraries  # noqa: E402
+
+openmmlab_runs.libraries.require = lambda *modules: None  # they are mocked, without versions
+
 project = 'cpvt_mm'
 author = 'The cpvt_mm authors'
 copyright = 'the cpvt_mm authors'

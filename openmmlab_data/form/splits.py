@@ -38,7 +38,10 @@ def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: Labelled
 def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]]
            ) -> None:
     """Puts images into the splits of their lists, or if there are none, of their folders."""
-    lists = lists or {split: [one.path for one in pictures if split_of(one.path, folder.root) == split]
+    # An image that only its annotation file holds is in the folder of that file.
+    places = {one.path: one.path if one.path.is_relative_to(folder.root) else one.annotation or one.path
+              for one in pictures}
+    lists = lists or {split: [path for path, place in places.items() if split_of(place, folder.root) == split]
                       for split in SPLITS}
     by_image = {one.path: one for one in pictures}
     listed = {image for images in lists.values() for image in images}

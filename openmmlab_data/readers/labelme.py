@@ -59,11 +59,11 @@ def with_embedded(folder: Folder, target: Path) -> Folder:
             continue
         try:
             image = base64.b64decode(text)
-            suffix = Image.open(io.BytesIO(image)).format
+            form = str(Image.open(io.BytesIO(image)).format).lower()
         except NO_IMAGE as error:
             raise UserError(f'{path} has an imageData that is no image ({first_line(error)}): put the image beside it, '
                             'or save it anew.') from error
-        place = target / Path(folder.name(path)).with_suffix('.jpg' if suffix == 'JPEG' else f'.{suffix}'.lower())
+        place = target / Path(folder.name(path)).with_suffix('.jpg' if form in ('jpeg', 'mpo') else f'.{form}')
         place.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place, image)
     return Folder(folder.root, [target]) if target.is_dir() else folder

@@ -2,6 +2,7 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from openmmlab_data.form.dataset import LabelledData
@@ -57,7 +58,8 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
     if not (data.is_semantic or any(one.objects for one in data.splits.get('train', ()))) or 'train' not in data.splits:
         raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
     if val is not None and not re.fullmatch(r'\d*\.?\d+', val):
-        _validate_on(_read(Path(val), options), val, data)
+        beside = options.embedded and options.embedded.with_name(f'{options.embedded.name}_val')  # names may be equal
+        _validate_on(_read(Path(val), replace(options, embedded=beside)), val, data)
     elif 'val' not in data.splits:
         take_share(data, SHARE if val is None else float(val), seed)
     elif val is not None:

@@ -388,6 +388,9 @@ def test_images_that_only_labelme_holds_are_written_beside_the_config(tmp_path: 
     assert (images / 'train/a.jpg').read_bytes() == (root / 'train/a.bak').read_bytes()
     for found in layouts.loaded(data, tmp_path / 'out').values():
         assert Path(found.get_data_info(0)['img_path']).is_file()
+    both = find_data(root / 'train', ReadingOptions(embedded=tmp_path / 'two'), val=str(root / 'val'))
+    assert {one.path.parent.name for pictures in both.splits.values() for one in pictures} == {
+        'two', 'two_val'}
     text(path, json.dumps(dict(held, imageData='bm8=')))
     assert 'has an imageData that is no image' in refusal(find_data, root, ReadingOptions(embedded=tmp_path / 'other'))
 
