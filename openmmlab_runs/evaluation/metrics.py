@@ -1,4 +1,4 @@
-"""What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
+"""The metric of COCO for any ids, and a model of mmdet that merges boxes of several views."""
 import json
 import os.path
 from collections.abc import Hashable, Iterable, Sequence
