@@ -185,7 +185,7 @@ def data(toy_shapes: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-                  ) -> Callable[..., dict[str, Tensor]]:
+                  ) -> Iterator[Callable[..., dict[str, Tensor]]]:
     """Puts random weights where torch's cache has released ones; returns them under the names here."""
     folder = tmp_path_factory.mktemp('hub')
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(folder))
@@ -202,7 +202,8 @@ def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         torch.save(dict(model=fmt.to_theirs(weights)), file)
         return weights
 
-    return write
+    yield write
+    shutil.rmtree(folder)  # 90 MB a test
 
 
 def read_anywhere(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 DATA = Path(__file__).parents[2] / 'openmmlab_data'
-ENDS = ('UserError', 'leave', 'leave_all', 'remark', 'told', 'append')  # calls that take text for readers
+TELLING = ('UserError', 'leave', 'leave_all', 'remark', 'told', 'append')  # calls that take text for readers
 
 
 def text_of(node: ast.AST) -> str:
@@ -18,11 +18,11 @@ def text_of(node: ast.AST) -> str:
     return ''
 
 
-def sentences(path: Path) -> Iterator[str]:
-    """Yields the texts that a file may tell."""
-    for call in ast.walk(ast.parse(path.read_text())):
+def sentences(module: ast.Module) -> Iterator[str]:
+    """Yields the texts that a module may tell."""
+    for call in ast.walk(module):
         name = getattr(call.func, 'id', getattr(call.func, 'attr', '')) if isinstance(call, ast.Call) else ''
-        for argument in call.args if name in ENDS else ():
+        for argument in call.args if name in TELLING else ():
             if ' ' in (text := text_of(argument).strip()):
                 yield text
 
@@ -31,8 +31,9 @@ def append_sentences(app: Sphinx, page: str, source: list[str]) -> None:
     if page != 'reference/data_sentences':
         return
     for path in sorted(DATA.rglob('*.py')):
-        if found := list(dict.fromkeys(sentences(path))):
-            title = (ast.get_docstring(ast.parse(path.read_text())) or path.stem).split('\n')[0]
+        module = ast.parse(path.read_text())
+        if found := list(dict.fromkeys(sentences(module))):
+            title = (ast.get_docstring(module) or path.stem).split('\n')[0]
             source[0] += f'\n## {title}\n\n' + ''.join(f'- {one.replace("<", "&lt;")}\n' for one in found)
 
 

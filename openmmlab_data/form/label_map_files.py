@@ -44,7 +44,7 @@ def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
                                 image.getchannel(0) if image.mode == 'LA' else image)
     except NO_IMAGE as error:
         raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
-    if is_gif or path.suffix.lower() in ('.jpg', '.jpeg'):  # its compression changes values
+    if is_gif or path.suffix.lower() in ('.jpg', '.jpeg'):  # whose compression changes values
         grey = pixels if pixels.ndim == 2 else pixels.mean(axis=2)
         if ((grey > 64) & (grey < 192)).mean() > 0.1:
             raise UserError(f'label map {path} is a JPEG or GIF file, which may have two values only, but has more: '

@@ -1,6 +1,7 @@
 """LabelMe: a JSON file for each image, with shapes; also of AnyLabeling and X-AnyLabeling."""
 import base64
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from PIL import Image
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
-from openmmlab_data.form.folder import Folder, peek
+from openmmlab_data.form.folder import Folder
 from openmmlab_data.form.objects import box, ellipse, mask, merged, points_of, polygons, size_of
 from openmmlab_data.form.splits import complete, pictures_of
 from openmmlab_runs.data.coco import read_json
@@ -34,7 +35,7 @@ SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # typ
 def read_labelme(reading: Reading) -> LabelledData:
     """Reads polygons, rectangles, circles and masks, one object by `group_id`; a UserError for another format."""
     data, folder = LabelledData(LABELME, reading.folder.root), reading.folder
-    pictures = pictures_of(reading.files, folder, 'JSON file', data, _image_of)
+    pictures = pictures_of(reading.files, folder, 'JSON file', data, lambda path: _image_in(read_json(path)))
     for picture in pictures:
         file = str(picture.annotation)
         content = read_json(Path(file))
@@ -48,14 +49,14 @@ def read_labelme(reading: Reading) -> LabelledData:
     return complete(data, pictures, folder, read_lists(data, folder, 'Main', [one.path for one in pictures]))
 
 
-def with_embedded(folder: Folder, target: Path) -> Folder:
+def with_embedded(files: Sequence[Path], folder: Folder, target: Path) -> Folder:
     """Writes images that are only in files of LabelMe (`imageData`), and returns the folder with them."""
-    for path in folder.of('.json'):
-        if folder.image_of(path) or b'"imageData"' not in peek(path):
+    for path in files:
+        if folder.image_of(path):
             continue
         content = read_json(path)
         text = content.get('imageData') if isinstance(content, dict) else None
-        if not isinstance(text, str) or folder.match([_image_of(path)], path, path.parent):
+        if not isinstance(text, str) or folder.match([_image_in(content)], path, path.parent):
             continue
         try:
             image = base64.b64decode(text)
@@ -69,8 +70,7 @@ def with_embedded(folder: Folder, target: Path) -> Folder:
     return Folder(folder.root, [target]) if target.is_dir() else folder
 
 
-def _image_of(path: Path) -> str:
-    content = read_json(path)
+def _image_in(content: Any) -> str:
     return str(content.get('imagePath') or '') if isinstance(content, dict) else ''
 
 

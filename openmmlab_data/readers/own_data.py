@@ -92,13 +92,14 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent
     folder = Folder(root)
-    if options.embedded:
-        folder = with_embedded(folder, options.embedded)
+    found = _find_formats(folder, source)
+    if options.embedded and found.get(LABELME):
+        folder = with_embedded(found[LABELME], folder, options.embedded)
     if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
         raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
                         'annotations.')
     # The description of YOLO may name folders elsewhere.
-    found = {form: files for form, files in _find_formats(folder, source).items() if files or is_file}
+    found = {form: files for form, files in found.items() if files or is_file}
     wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
     # Label maps may hold numbers of objects.
     wanted = wanted or ({} if options.semantic else found)

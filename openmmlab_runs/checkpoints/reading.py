@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 @dataclass
 class Checkpoint:
-    """What `open_checkpoint` has read of a file, to be handed on.
+    """The content of a file that `open_checkpoint` has read, to be handed on.
 
     Attributes:
         path: The path or address that a user named.

@@ -1,4 +1,4 @@
-"""What a test may do beside its metrics: merge the predictions of several views of each image, and keep them."""
+"""Extra work of a test, beside its metrics: it merges predictions of several views of each image, and keeps them."""
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a test of mmdet needs: the metric of COCO for any ids, and a model that merges boxes of several views."""
+"""The metric of COCO for any ids, and a model of mmdet that merges boxes of several views."""
 import json
 import math
 from collections.abc import Mapping, Sequence

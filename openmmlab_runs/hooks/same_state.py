@@ -1,5 +1,5 @@
-"""What a resumed run must have like its checkpoint's: settings, optimizers, schedules, and gradients of an accumulation
-that is under way (`optim_wrapper.accumulative_counts` is more than 1).
+"""Comparison of a resumed run with that of its checkpoint: settings, optimizers, schedules, and gradients of an
+accumulation that is under way (`optim_wrapper.accumulative_counts` is more than 1).
 """
 import re
 from collections.abc import Iterator, Mapping

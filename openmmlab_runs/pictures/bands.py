@@ -37,7 +37,7 @@ class Pixels(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What `read_header` tells of an image, as it is loaded: after the turn that its EXIF data asks for."""
+    """The header of an image, as it is loaded: after the turn that its EXIF data asks for."""
     height: int
     width: int
     pixels: Pixels
