@@ -55,7 +55,7 @@ class ConfigOptions:
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
         random_weights: Whether the backbone starts at random. Defaults to False: from ImageNet weights, if there are
             any for `arch`.
-        early_stop: After how many validations in a row without a better result training ends; there are up to 20, not
+        early_stop: After how many validations in a row without improvement training stops; there are up to 20, not
             4. Defaults to None: after the last iteration.
         ema: Whether validations and checkpoints have weights averaged over about the last twentieth of the iterations.
             Defaults to False.

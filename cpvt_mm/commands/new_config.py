@@ -35,8 +35,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
     parser.add_argument('--batch', type=number_or_auto, metavar='NUMBER', help="batch size; 'auto' measures the largest"
                         ' that fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
-    parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='end training after so many validations in a '
-                        'row without a better result')
+    parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after so many validations without '
+                        'improvement')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')
     parser.add_argument('--val', help='folder or file for validation, or, without a split for it, the share of the '
                         'images to take (default: that split, or 0.2)')
