@@ -1,0 +1,63 @@
+"""Names and files that documents mention exist."""
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mmengine.registry import Registry
+
+import cpvt_mm.registry
+import openmmlab_runs.registry
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*(page for page in ROOT.glob('*.md') if page.name != 'CHANGELOG.md'),  # which has old names
+         *(page for page in ROOT.glob('docs/**/*.md') if '_build' not in page.parts)]
+PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_data', 'openmmlab_compat', 'lab')
+FOLDERS = (*PACKAGES, 'configs', 'demo', 'docs', 'examples', 'projects', 'tests', 'tools')
+
+
+def code(page: Path) -> str:
+    """The code of a page: what is in backticks, and blocks that are no shell; without what is of an old commit."""
+    text = page.read_text()
+    return '\n'.join([*re.findall(r'`([^`\n]+)`(?!\s+of\s+commit)', text),
+                      *re.findall(r'```(?:none|python)\n(.*?)```', text, re.S)])
+
+
+def resolve(name: str) -> Any:
+    """The module, class, attribute or registered type of a dotted name; an ImportError if there is none."""
+    first, *rest = name.split('.')
+    if len(rest) == 1 and any(registry.get(name) for registry in REGISTRIES):
+        return None
+    found: Any = importlib.import_module(first) if first in PACKAGES else CLASSES[first]
+    for part in rest:
+        if not hasattr(found, part):
+            importlib.import_module(f'{found.__name__}.{part}')
+        found = getattr(found, part)
+    return found
+
+
+def _classes() -> dict[str, type]:
+    files = [path for package in ('cpvt_mm/models', 'cpvt_mm/encodings', 'cpvt_mm/tokens')
+             for path in (ROOT / package).glob('*.py')]
+    modules = [importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts)) for path in files]
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
+
+
+CLASSES = _classes()
+REGISTRIES = [value for module in (cpvt_mm.registry, openmmlab_runs.registry) for value in vars(module).values()
+              if isinstance(value, Registry)]
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_and_files_exist(page: Path) -> None:
+    text, missing = code(page), []
+    for name in re.findall(r'(?<![\w/.:-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w/])', text):
+        if name.split('.')[0] in {*PACKAGES, *CLASSES} and not name.endswith('.py'):
+            try:
+                resolve(name)
+            except ImportError:
+                missing.append(name)
+    paths = re.findall(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\.\w+(?! of commit)', text)
+    missing += [path for path in paths if not (ROOT / path).exists()]
+    assert missing == []
