@@ -1,10 +1,10 @@
 """Paints predictions of a detector or segmentor on images, or on the frames of a video or camera, and writes them.
 
-The painted street.jpg is street.jpg.png in the output folder, so that it differs from that of street.png. Images of
-'in/**/*' keep their folders below in/: a/street.jpg.png. Frames are clip.mp4_000001.png, and so are pages of a TIFF and
+The painted street.jpg is street.png in the output folder; if street.png is another image, a line names its file. Images
+of 'in/**/*' keep their folders below in/: a/street.png. Frames are clip.mp4_000001.png, and so are pages of a TIFF and
 frames of a GIF. A detector also writes predictions.json, in COCO's layout with a score for each box, also for those
-that are not painted. A segmentor also writes label_maps/street.jpg.png, with the number of a class at each pixel, from
-0. Ctrl-C ends a camera.
+that are not painted. A segmentor also writes label_maps/street.png, with the number of a class at each pixel, from 0.
+Ctrl-C ends a camera.
 
 Without a config and a checkpoint, it uses the model in demo/nuclei of a clone, which finds nuclei of cells in
 microscope images.
@@ -105,6 +105,7 @@ class Results:
     run: Callable[[Named], Iterator[Prediction]]
     plot: Callable[[Prediction], np.ndarray]
     names: set[str] = field(default_factory=set)
+    painted: set[str] = field(default_factory=set)  # names of files, without their suffix
     failed: dict[str, str] = field(default_factory=dict)
     found: dict[str, Prediction] = field(default_factory=dict)
     written: set[Path] = field(default_factory=set)
@@ -132,11 +133,16 @@ class Results:
         if isinstance(page.image, Path) and self.folder.resolve() in page.image.resolve().parents:
             raise UserError(f'image {page.image} is in --out-dir: choose a folder beside those of the images.')
         prediction, = self.run(page)
+        painted = name[:-len(suffix)] if (suffix := Path(name).suffix).lower() in IMAGE_SUFFIXES else name
+        if painted in self.painted:
+            painted = unique_name(name, self.painted)
+            say(f'warning: image {name} is painted as {painted}.png, because another image has the same name.')
+        self.painted.add(painted)
         if prediction.label_map is None:
             self.found[name] = replace(prediction, image=None)  # also if it cannot be painted
         else:
-            self._write(self.predictions / f'{name}.png', prediction.label_map, prediction.palette)
-        self._write(self.folder / f'{name}.png', self.plot(prediction))
+            self._write(self.predictions / f'{painted}.png', prediction.label_map, prediction.palette)
+        self._write(self.folder / f'{painted}.png', self.plot(prediction))
         if self.is_plain and not self.has_warned and isinstance(page.image, Path):
             with suppress(UnidentifiedImageError), Image.open(page.image) as image:
                 if has_16_bits(image):

@@ -51,15 +51,18 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
     assert run(scope, images) == ''
     printed = capsys.readouterr().out
     # A file gets no bar of progress, and nothing of libraries.
-    assert printed.startswith(f'3 of 3 images painted in {out}') and 'mmengine' not in printed
+    assert printed.replace('\n', ' ').startswith(
+        'warning: image a.png is painted as a.png.png, because another image has the same name. '
+        f'3 of 3 images painted in {out}') and 'mmengine' not in printed
     pictures = {path.name: read(path) for path in out.glob('*.png')}
+    files = {'a.jpg': 'a.png', 'a.png': 'a.png.png', 'b.JPG': 'b.png'}
     assert {name: image.shape for name, image in pictures.items()} == {
-        f'{path.name}.png': read(path).shape for path in images.iterdir()}
-    assert not np.array_equal(pictures['a.jpg.png'], pictures['a.png.png'])
+        files[path.name]: read(path).shape for path in images.iterdir()}
+    assert not np.array_equal(pictures['a.png'], pictures['a.png.png'])
     if scope == 'mmseg':  # every pixel is painted over
-        assert not np.array_equal(pictures['b.JPG.png'], read(images / 'b.JPG'))
+        assert not np.array_equal(pictures['b.png'], read(images / 'b.JPG'))
         assert {path.name for path in (out / 'label_maps').iterdir()} == {*pictures}
-        label_map, [found] = Image.open(out / 'label_maps/a.jpg.png'), predict(images / 'a.jpg', *trained[scope], 'cpu')
+        label_map, [found] = Image.open(out / 'label_maps/a.png'), predict(images / 'a.jpg', *trained[scope], 'cpu')
         assert np.array_equal(label_map, found.label_map)
         palette = load_config(trained[scope].config).test_dataloader.dataset.metainfo.palette
         assert label_map.getpalette()[:18] == np.ravel(palette).tolist()
@@ -95,7 +98,8 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
         shutil.copy(images / 'a.png', images / folder)
     assert run('mmdet', f'{images}/**/a.*').startswith('error: 1 of 4 images are not painted (label_maps/a.png)')
     named = [image['file_name'] for image in json.loads((out / 'predictions.json').read_text())['images']]
-    assert sorted(named) == painted(out) == ['a.jpg', 'a.png', 'below/a.png']
+    assert sorted(named) == ['a.jpg', 'a.png', 'below/a.png']
+    assert painted(out) == ['a', 'a.png', 'below/a']
     assert all((images / name).is_file() for name in named)
     first, second = (Image.open(images / name).convert('RGB') for name in ('a.png', 'b.JPG'))
     first.save(images / 'two.tif', save_all=True, append_images=[second])
@@ -106,18 +110,18 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
     assert json.loads((out / 'predictions.json').read_text())['images'] == []
     told = capsys.readouterr().out.replace('\n', ' ')
     assert '2 of 2 images painted' in told
-    for count, name in ((4, 'a.jpg.png'), (8, 'a.jpg.png')):
+    for count, name in ((4, 'a.png'), (8, 'a.png')):
         assert f'warning: {out} also has {count} files that are not of this run, such as {out}/{name}: choose' in told
-    again, inside = f'{images}/**/b.JPG*', images / 'painted'
+    again, inside = f'{images}/**/b.*', images / 'painted'
     assert run('mmseg', again, '--out-dir', inside) == ''
-    assert '(painted/b.JPG.png, painted/label_maps/b.JPG.png)' in run('mmseg', again, '--out-dir', inside)
+    assert '(painted/b.png, painted/label_maps/b.png)' in run('mmseg', again, '--out-dir', inside)
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
 def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: Run, images: Path, out: Path,
                                                                capsys: Capture) -> None:
     long, longest = f'{"c" * 231}.png', f'{"f" * 251}.png'
-    for name in (long, longest):
+    for name in (long, longest, f'{"f" * 251}.jpg'):  # two are painted under one name, and then with both suffixes
         (images / name).write_bytes((images / 'a.png').read_bytes())
     (images / 'a.jpeg').write_bytes(b'')
     random_image(images / 'line.png', 1, 10000)
@@ -125,24 +129,24 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
     for name in ('d.png', 'e.TIF'):
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run(scope, images, '--max-pixels', 100_000) == (
-        f'error: 4 of 10 images are not painted (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
+        f'error: 4 of 11 images are not painted (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
         '(--tile 1024 predicts large ones in tiles; a --max-pixels above 100000 allows larger ones, for which a '
         'segmentor needs 4 bytes a class and pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
     for told in ('a.jpeg cannot be read', 'large.png has 400 x 300 pixels (width x height), but at most 100000 are',
                  'line.png cannot be predicted (', f'{longest} cannot be written (File name too long)'):
         assert f'image {images}/{told}' in printed
-    assert '6 of 10 images painted' in printed
+    assert '7 of 11 images painted' in printed
     # A warning of the first alone.
-    assert printed.count('warning: ') == printed.count(f'{images}/d.png has 16 bits per channel, but is read as 8') == 1
-    assert painted(out) == ['a.jpg', 'a.png', 'b.JPG', long, 'd.png', 'e.TIF'] and not [*out.rglob('*.tmp')]
+    assert printed.count('warning: /') == printed.count(f'{images}/d.png has 16 bits per channel, but is read as 8') == 1
+    assert painted(out) == ['a', 'a.png', 'b', 'c' * 231, 'd', 'e', 'f' * 251] and not [*out.rglob('*.tmp')]
     if scope == 'mmdet':
         written = json.loads((out / 'predictions.json').read_text())
-        assert len(written['images']) == 7  # predicted, also if it is not painted
+        assert len(written['images']) == 8  # predicted, also if it is not painted
     else:
-        assert len([*(out / 'label_maps').iterdir()]) == 6
+        assert len([*(out / 'label_maps').iterdir()]) == 7
         assert run(scope, images / 'large.png', '--max-pixels', 100_000, '--tile', 256) == ''
-        assert read(out / 'large.png.png').shape == (300, 400, 3)
+        assert read(out / 'large.png').shape == (300, 400, 3)
 
 
 def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
