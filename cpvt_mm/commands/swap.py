@@ -35,15 +35,20 @@ def parse_args() -> argparse.Namespace:
                         '--backbone names, such as dinov3-small, else random')
     parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
                         'data and schedule to take; the data of the config if not given')
-    parser.add_argument('--schedule', action='store_true',
+    parser.add_argument('--optimizer', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
-    return parser.parse_args()
+    parser.add_argument('--schedule', action='store_true', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.schedule:
+        say('note: --schedule is called --optimizer now.')
+        args.optimizer = True
+    return args
 
 
 def swap(cfg: Config, args: argparse.Namespace) -> Config:
     """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
     """
-    new = swap_backbone(cfg, args.arch, args.checkpoint, args.schedule, args.backbone)
+    new = swap_backbone(cfg, args.arch, args.checkpoint, args.optimizer, args.backbone)
     if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
         load_pretrained(load_backbone(new), args.checkpoint)
     return new
@@ -79,6 +84,10 @@ def main() -> None:
         say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
             'one drops rows and columns there, see docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':
-        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
+        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --optimizer '
               'sets AdamW.')
+    elif optimizer and args.optimizer:
+        base = (new.get('auto_scale_lr') or {}).get('base_batch_size')
+        say(f'The optimizer is AdamW with lr {optimizer.lr} and weight_decay {optimizer.weight_decay}' + (
+            f', for {base} images a step: train with --auto-scale-lr for another batch size.' if base else '.'))
     say(f'Wrote {args.out}. Next: {shell("cpvt_mm", "train", args.out)}')

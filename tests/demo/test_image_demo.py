@@ -138,7 +138,7 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
         assert f'image {images}/{told}' in printed
     assert '7 of 11 images painted' in printed
     # A warning of the first alone.
-    assert printed.count('warning: /') == printed.count(f'{images}/d.png has 16 bits per channel, but is read as 8') == 1
+    assert printed.count('warning: /') == 1 == printed.count(f'{images}/d.png has 16 bits per channel, but is read as')
     assert painted(out) == ['a', 'a.png', 'b', 'c' * 231, 'd', 'e', 'f' * 251] and not [*out.rglob('*.tmp')]
     if scope == 'mmdet':
         written = json.loads((out / 'predictions.json').read_text())

@@ -128,10 +128,12 @@ def test_convert_and_publish(run_tool: Run, tmp_path: Path, capsys: Capture, mon
 def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
     out, weights = tmp_path / 'swapped.py', tmp_path / 'nano.pth'
     torch.save(PyramidCPVT('nano').state_dict(), weights)
-    assert run_tool(SWAP, RETINANET, out, '--arch', 'nano', '--schedule', '--checkpoint', weights) == ''
+    assert run_tool(SWAP, RETINANET, out, '--arch', 'nano', '--optimizer', '--checkpoint', weights) == ''
     printed = capsys.readouterr().out.splitlines()
     assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
     assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
+    assert printed[-2] == ('The optimizer is AdamW with lr 0.0002 and weight_decay 0.0001, for 16 images a step: train '
+                           'with --auto-scale-lr for another batch size.')
     assert printed[-1] == f'Wrote {out}. Next: cpvt_mm train {out}'
     cfg = Config.fromfile(out)
     assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
