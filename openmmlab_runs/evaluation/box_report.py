@@ -3,6 +3,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from hotcoco import COCO, COCOeval
@@ -34,7 +35,8 @@ class Boxes:
     kinds: Sequence[str] = ('bbox',)
 
     def __post_init__(self) -> None:
-        self.truth = COCO(dict(images=self.images, annotations=self.objects, categories=[
+        sizes = [dict(one, file_name='') for one in self.images]  # hotcoco refuses names that are not UTF-8
+        self.truth = COCO(dict(images=sizes, annotations=self.objects, categories=[
             dict(id=index, name=name) for index, name in enumerate(self.classes, start=1)]))
 
     def evaluate(self, boxes: Sequence[Entry], kind: str = 'bbox', areas: Sequence[Sequence[float]] = ()) -> COCOeval:
@@ -50,10 +52,16 @@ class Boxes:
 
 def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry]:
     """Returns the matches by ids of images: the `objects` of each class, for each kind the boxes as `box_metrics` takes
-    them, and for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none.
+    them, for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none, and `truth`, a
+    checksum of the objects.
     """
-    images: dict[int, Entry] = {one['id']: dict(objects=[0] * len(data.classes), **{kind: [] for kind in evaluations},
-                                                found=[], wrong=0) for one in data.images}
+    truth: dict[int, int] = defaultdict(int)
+    for one in data.objects:
+        own = [one.get(key) for key in ('category_id', 'bbox', 'iscrowd', 'segmentation')]
+        truth[one['image_id']] = crc32(repr(own).encode(), truth[one['image_id']])
+    images: dict[int, Entry] = {one['id']: dict(
+        objects=[0] * len(data.classes), **{kind: [] for kind in evaluations}, found=[], wrong=0,
+        truth=truth[one['id']]) for one in data.images}
     bits = 1 << np.arange(len(IOUS))
     for kind, evaluation in evaluations.items():
         for one in filter(None, evaluation.eval_imgs):

@@ -1,6 +1,7 @@
 """What a report tells of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import cv2
 import numpy as np
@@ -15,16 +16,16 @@ Entry = dict[str, Any]
 
 
 def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> Entry:
-    """Counts pixels of an image's label maps, `(H, W)`, by class; those of other true labels than the classes are left
-    out, and `unknown` tells how many of them are not `ignored`.
+    """Counts pixels of an image's label maps, `(H, W)`, by class; those whose true label is `ignored` or no class are
+    left out, and `unknown` tells how many of the latter there are.
 
     Returns:
         `objects`, the pixels of each class; `regions` and `boundaries`, those in the intersection and in the union of
         truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
-        them) with their number; the share that is `wrong`; and `suspects`.
+        them) with their number; the share that is `wrong`; `suspects`; and `truth`, a checksum of the true labels.
     """
-    known = truth < classes
-    unknown = int((~known & (truth != ignored)).sum())
+    unknown = int((((truth < 0) | (truth >= classes)) & (truth != ignored)).sum())
+    known = (truth >= 0) & (truth < classes) & (truth != ignored)
     truth = np.where(known, truth, classes + 1)
     found = np.where(known, np.minimum(found, classes), classes + 1)
     # hotcoco refuses labels that are not classes; a prediction of none of them is a class here.
@@ -39,7 +40,7 @@ def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> E
         objects=total.tolist(), regions=[hits.tolist(), (total + pairs[:, :classes].sum(0) - hits).tolist()],
         boundaries=near.tolist(), confusion=[[*map(int, cell), int(pairs[tuple(cell)])] for cell in np.argwhere(pairs)],
         wrong=float((total - hits).sum() / max(total.sum(), 1)), unknown=unknown,
-        suspects=_suspects(truth, found, classes))
+        suspects=_suspects(truth, found, classes), truth=crc32(truth.astype(np.int32).tobytes()))
 
 
 def _boundary(cells: np.ndarray, band: int) -> np.ndarray:

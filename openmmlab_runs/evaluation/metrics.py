@@ -130,6 +130,9 @@ class CocoMetric(BaseMetric):
         for one in results:
             if 'segm' in self.metrics and 'masks' not in one:
                 raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
+            if np.isnan(one['scores']).any() or np.isnan(one.get('mask_scores', 0.)).any():
+                raise UserError(f'the model predicts scores that are no numbers (NaN) for the image with id '
+                                f'{one["img_id"]!r}: its training has diverged; use an earlier checkpoint.')
             if self._id(one['img_id']) not in numbers:
                 raise UserError(f'the metric has predictions for the image with id {one["img_id"]!r}, but its ann_file '
                                 f'{self.ann_file} has no such image: set ann_file to the annotations of the dataset.')
@@ -226,7 +229,7 @@ def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str],
     labels = {one['id']: label for label, (one, _) in enumerate(pairs)}
     keys = ('bbox', 'area', 'iscrowd', 'segmentation')
     return dict(
-        images=[{key: one[key] for key in ('file_name', 'height', 'width')} | dict(id=numbers[one['id']])
+        images=[dict(id=numbers[one['id']], height=one['height'], width=one['width'], file_name='')
                 for one in coco['images']],
         categories=[dict(id=label + 1, name=one['name']) for label, (one, _) in enumerate(pairs)],
         annotations=[{key: one[key] for key in keys if key in one} | dict(

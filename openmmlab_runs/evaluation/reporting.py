@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from openmmlab_runs.files import near, read_state, write_text
 from openmmlab_runs.pictures.bands import read_view
 from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
 from openmmlab_runs.pictures.prediction import Prediction, of_sample
+from openmmlab_runs.redaction import redact_text
 
 from . import box_report, map_report
-from .intervals import compare, score_that_misses
+from .intervals import FEWEST, check_classes, compare, score_that_misses
 from .page import render
 from .sections import SHOWN, sections
 from .thresholds import NAME
@@ -51,6 +53,8 @@ class EvaluationReportHook(Hook):
         self.folder, self.most = Path(folder) if folder else None, most
         if most is not None:
             check_range('--at-most-missed', most, 0, 1)
+        if '://' in str(folder):
+            raise UserError(f'--report {folder} is an address: give a folder of this machine, and copy it.')
         todo = 'give the report.json of a test with --report'
         self.other = read_state(Path(other), _parsed, todo) if other else None
         if other and (not folder or self.other is None):
@@ -64,13 +68,24 @@ class EvaluationReportHook(Hook):
         loop = runner.test_loop
         self.dataset = loop.dataloader.dataset
         self.meta = dict(classes=classes_of(self.dataset), palette=self.dataset.metainfo.get('palette'))
+        # What can only fail fails now, not after hours.
+        if self.most is not None:
+            score_that_misses([np.ones(1)] * len(self.dataset), self.most)
+        if self.other:
+            check_classes(self.meta['classes'], self.other)
+        if self.folder and is_main_process():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=self.folder).close()
         self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                         outputs: Sequence[Any] | None = None) -> None:
         for sample in outputs or ():
+            if 'img_path' not in sample:
+                raise UserError('--report names images by their paths, but the samples of the test have none: add '
+                                'img_path to meta_keys at the end of the test pipeline.')
             if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
-                self.found[sample.img_path] = of_sample(sample, sample.ori_shape[:2], self.meta)
+                self.found[sample.img_path] = self._checked(of_sample(sample, sample.ori_shape[:2], self.meta), sample)
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
                 maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
@@ -79,6 +94,16 @@ class EvaluationReportHook(Hook):
             else:
                 raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
                                 f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
+
+    def _checked(self, found: Any, sample: Any) -> Prediction:
+        """Returns the boxes of an image, if they are numbers and of the classes."""
+        if not (np.isfinite(found.boxes).all() and np.isfinite(found.scores).all()):
+            raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training has '
+                            'diverged; use an earlier checkpoint.')
+        if (label := found.labels.max(initial=-1)) >= len(self.meta['classes']):
+            raise UserError(f'the model predicts class {label}, but the dataset has {len(self.meta["classes"])} '
+                            "classes: set num_classes of the model's head to that.")
+        return found
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         found = {path: one for part in all_gather_object(self.found) for path, one in part.items()}
@@ -121,7 +146,8 @@ class EvaluationReportHook(Hook):
             for box, label, score, mask in zip(one.boxes, one.labels, one.scores.tolist(),
                                                one.masks or [None] * len(one.boxes), strict=True):
                 boxes.append(dict(entry(box, label, mask), id=len(boxes) + 1, score=score))
-        has_masks = bool(boxes) and all('segmentation' in one for one in (*objects, *boxes))
+        has_masks = all('segmentation' in one for one in objects) and all(
+            one.masks is not None for one in self.found.values())
         return box_report.Boxes(self.meta['classes'], images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
 
     def _write(self, runner: Runner, report: Entry, is_boxes: bool) -> None:
@@ -131,7 +157,7 @@ class EvaluationReportHook(Hook):
             one['file_name'] = names[one['image_id'] - 1]
         is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
         report = dict(report, is_exact=is_exact, notes=self._notes(report, is_exact, is_boxes),
-                      summary=f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}')
+                      summary=redact_text(f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}'))
         if self.other:
             report['comparison'] = compare(report, self.other)
             show(f'Compared with the other report, this test is {report["comparison"]["verdict"]}.')
@@ -143,7 +169,6 @@ class EvaluationReportHook(Hook):
         page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
         suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
         kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / 'index.html', page)
         write_text(self.folder / 'report.json', json.dumps(kept))
         write_text(self.folder / 'suspects.json', json.dumps(dict(
@@ -157,10 +182,13 @@ class EvaluationReportHook(Hook):
         rows = [*report['images'].values()]
         empty = sum(not any(one['objects']) for one in rows)
         notes = [f'{empty} of {len(rows)} images have no objects.'] * bool(empty)
+        if len(rows) < FEWEST:
+            notes.append(f'{len(rows)} images are too few for intervals and comparisons: use at least {FEWEST}.')
         if is_boxes:
             counts = [len(one['bbox']) for one in rows]
             notes.append(f'All boxes of the model count, and {counts.count(max(counts))} of {len(rows)} images have '
-                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.')
+                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.'
+                         if max(counts) else 'The model has no boxes.')
         elif unknown := sum(one['unknown'] for one in rows):
             notes.append(f'{unknown} pixels have labels outside of the classes, and do not count.')
         return [*notes, 'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
@@ -203,7 +231,9 @@ class EvaluationReportHook(Hook):
 
 def _parsed(text: str) -> Entry:
     report = json.loads(text)
-    return {key: report[key] for key in ('classes', 'images', 'metrics', 'is_exact')}
+    keys = ('objects', 'truth', *report['metrics'])
+    return dict({key: report[key] for key in ('classes', 'metrics', 'is_exact')},
+                images={name: {key: one[key] for key in keys} for name, one in report['images'].items()})
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -223,6 +253,8 @@ def _corners(entries: Sequence[Entry]) -> np.ndarray:
 def _crop(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
     """Returns the surroundings of a box, `(left, top, width, height)`: twice its size, and at least 48 pixels."""
     left, top, width, height = box
-    x, y, side = left + width / 2, top + height / 2, max(1.5 * max(width, height), 24)
-    (h, w), (x0, y0) = image.shape[:2], (int(max(x - side, 0)), int(max(y - side, 0)))
+    h, w = image.shape[:2]
+    x, y = min(max(left + width / 2, 0), w), min(max(top + height / 2, 0), h)  # boxes may lie outside
+    side = max(1.5 * max(width, height), 24)
+    x0, y0 = int(max(x - side, 0)), int(max(y - side, 0))
     return image[y0:min(int(y + side), h), x0:min(int(x + side), w)]

@@ -109,9 +109,10 @@ class ReportHook(Hook):
             return found
         names, columns = self.confusion.classes, self.confusion.by_class(total)
         # Those of CocoMetric with `classwise`.
-        of_class = {key.rpartition('/')[2].removesuffix('_precision'): key for key in found}
-        if {*names} <= of_class.keys():
-            columns['AP'] = [found.pop(of_class[name]) for name in names]
+        of_class = [min((key for key in found if f'/{key}'.endswith(f'/{name}_precision')), key=len, default='')
+                    for name in names]  # names may have slashes, too
+        if all(of_class):
+            columns['AP'] = [found.pop(key) for key in of_class]
         if best:
             both = zip(*(one or (math.nan, math.nan) for one in best), strict=True)
             columns['above score'], columns['best F1'] = map(list, both)
