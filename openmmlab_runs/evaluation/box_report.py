@@ -10,7 +10,8 @@ from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
 from .intervals import IOUS, RECALLS, box_metrics, draws, interval
-from .thresholds import best_score
+from .matching import evaluate, match
+from .thresholds import best_scores
 
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
@@ -41,11 +42,7 @@ class Boxes:
 
     def evaluate(self, boxes: Sequence[Entry], kind: str = 'bbox', areas: Sequence[Sequence[float]] = ()) -> COCOeval:
         """Matches boxes to objects, also by areas, in pixels. No box is cut; their ids are their numbers from 1."""
-        evaluation = COCOeval(self.truth, self.truth.load_res([*boxes]), kind)
-        evaluation.params.max_dets, evaluation.params.iou_thrs = [len(boxes) + 1], [*IOUS]
-        evaluation.params.area_rng = [[0, 1e10], *map(list, areas)]
-        evaluation.params.area_rng_lbl = ['all', *map(str, range(len(areas)))]
-        evaluation.evaluate()
+        evaluation = evaluate(self.truth, self.truth.load_res([*boxes]), kind, IOUS, areas)
         evaluation.accumulate()
         return evaluation
 
@@ -78,20 +75,18 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     return images
 
 
-def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
+def curves(data: Boxes) -> list[Entry]:
     """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
     the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
-    found = []
-    for number, name in enumerate(classes):
-        objects = sum(one['objects'][number] for one in images)
-        boxes = sorted((-score, hits & 1) for one in images for label, score, hits, ignored in one['bbox']
-                       if label == number and not ignored & 1)
-        scores, is_hit = np.array(boxes, np.float32).reshape(-1, 2).T
-        score, f1 = best_score(-scores, is_hit.astype(bool), objects) or (1., 0.)
-        found.append(dict(name=name, objects=objects, score=score, f1=f1,
-                          precision=precision_at(-scores, is_hit, max(objects, 1)).tolist()))
-    return found
+    found, lines = match(data.truth, data.truth.load_res(data.boxes), within_classes=True), []
+    for label, (name, best) in enumerate(zip(data.classes, best_scores(found), strict=True)):
+        objects, own = int(found.objects[label]), np.flatnonzero(found.predicted == label)
+        own = own[np.argsort(-found.scores[own], kind='stable')]
+        precision = precision_at(found.scores[own], found.is_hit[own], max(objects, 1))
+        score, f1 = best or (1., 0.)
+        lines.append(dict(name=name, objects=objects, score=score, f1=f1, precision=precision.tolist()))
+    return lines
 
 
 def precision_at(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> np.ndarray:
@@ -140,7 +135,8 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
         labels, the surest first, with a `suspect`: 'class', 'place' or 'missing', and the object as their `label`.
     """
     boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
-    # hotcoco's confusion counts boxes on ignored objects as wrong, its matches do not.
+    confusion = match(data.truth, data.truth.load_res(boxes), within_classes=False).table()
+    # hotcoco's diagnostics count boxes on ignored objects as wrong, its matches do not.
     on_ignored = {number for one in filter(None, data.evaluate(boxes).eval_imgs)
                   for number, is_ignored in zip(one['dtIds'], one['dtIgnore'][0], strict=True) if is_ignored}
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
@@ -160,7 +156,7 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
             overlaps = np.array(iou([box['bbox']], [one['bbox'] for one in near], [0] * len(near)))[0]
             if overlaps.max() >= NEAR:
                 found[number] = 'place', near[int(overlaps.argmax())]
-    judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
+    judged = dict(confusion=confusion.tolist(),
                   missed=[objects[number] for number, status in of_objects if status == 'fn'],
                   wrong=[boxes[number - 1] for number, status in of_boxes if status == 'fp'])
     return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
@@ -176,7 +172,7 @@ def summarize(data: Boxes) -> dict[str, Any]:
     rows, weights = [*images.values()], draws(len(images))
     metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
                for kind in data.kinds}
-    lines = curves(rows, data.classes)
+    lines = curves(data)
     judged, suspects = judge(data, [one['score'] for one in lines])
     for one in (*judged['missed'], *judged['wrong']):
         images[one['image_id']]['wrong'] += 1

@@ -5,9 +5,9 @@ from zlib import crc32
 
 import cv2
 import numpy as np
-from hotcoco.metrics import pixel_confusion
 
 from .intervals import draws, interval, pixel_metrics
+from .matching import match_pixels
 
 BAND = 0.02  # of the diagonal: the width of a boundary (Boundary IoU, arXiv 2103.16562)
 LEAST = 100  # pixels of a region whose label is suspected
@@ -24,12 +24,11 @@ def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> E
         truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
         them) with their number; the share that is `wrong`; `suspects`; and `truth`, a checksum of the true labels.
     """
-    unknown = int((((truth < 0) | (truth >= classes)) & (truth != ignored)).sum())
+    pairs = match_pixels(truth, found, classes, ignored)
+    unknown, pairs = int(pairs[-1].sum()), pairs[:-1]
     known = (truth >= 0) & (truth < classes) & (truth != ignored)
     truth = np.where(known, truth, classes + 1)
     found = np.where(known, np.minimum(found, classes), classes + 1)
-    # hotcoco refuses labels that are not classes; a prediction of none of them is a class here.
-    pairs = pixel_confusion(truth, found, classes + 2, ignore_index=classes + 1)[:classes, :classes + 1].astype(int)
     hits, total = pairs.diagonal(), pairs.sum(1)
     band = max(1, round(BAND * float(np.hypot(*truth.shape))))
     near = np.zeros((2, classes), int)

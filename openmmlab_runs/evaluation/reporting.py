@@ -14,7 +14,7 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 
-from openmmlab_runs.checkpoints.fitting import hash_weights, inner
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, check_range, show
 from openmmlab_runs.files import near, read_state, write_text
@@ -27,7 +27,7 @@ from . import box_report, map_report
 from .intervals import FEWEST, check_classes, compare, score_that_misses
 from .page import render
 from .sections import SHOWN, sections
-from .thresholds import NAME
+from .thresholds import write_thresholds
 
 ORANGE, BLUE = (230, 120, 20), (30, 110, 230)
 Entry = dict[str, Any]
@@ -221,10 +221,9 @@ class EvaluationReportHook(Hook):
     def _write_thresholds(self, runner: Runner, images: Mapping[str, Entry]) -> None:
         assert self.most is not None
         found = [np.array([score for _, score in one['found']]) for one in images.values()]
-        score = score_that_misses(found, self.most)
-        file, classes = Path(runner.log_dir, NAME), {name: dict(score_thr=score) for name in self.meta['classes']}
-        content = dict(weights=hash_weights(inner(runner.model)), at_most_missed=self.most, classes=classes)
-        write_text(file, json.dumps(content, indent=1, ensure_ascii=False))
+        score, classes = score_that_misses(found, self.most), self.meta['classes']
+        file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, [(score, None)] * len(classes),
+                                self.most)
         show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
              f'{self.most:.1%} of the objects of a new image of this source.')
 
