@@ -9,7 +9,7 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .intervals import IOUS, RECALLS, box_metrics, draws, interval
+from .intervals import IOUS, intervals
 from .matching import evaluate, match
 from .thresholds import best_scores
 
@@ -75,26 +75,16 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     return images
 
 
-def curves(data: Boxes) -> list[Entry]:
+def curves(data: Boxes, evaluation: COCOeval) -> list[Entry]:
     """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
     the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
-    found, lines = match(data.truth, data.truth.load_res(data.boxes), within_classes=True), []
-    for label, (name, best) in enumerate(zip(data.classes, best_scores(found), strict=True)):
-        objects, own = int(found.objects[label]), np.flatnonzero(found.predicted == label)
-        own = own[np.argsort(-found.scores[own], kind='stable')]
-        precision = precision_at(found.scores[own], found.is_hit[own], max(objects, 1))
-        score, f1 = best or (1., 0.)
-        lines.append(dict(name=name, objects=objects, score=score, f1=f1, precision=precision.tolist()))
-    return lines
-
-
-def precision_at(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> np.ndarray:
-    """Returns the best precision at `RECALLS` or higher ones, 0 where there is none, of boxes with falling scores."""
-    last = np.flatnonzero(np.diff(scores, append=-np.inf))  # boxes of one score count together
-    hits = is_hit.cumsum()[last]
-    best = np.maximum.accumulate((hits / (last + 1))[::-1])[::-1]
-    return np.append(best, 0)[np.searchsorted(hits / objects, RECALLS)]
+    assert evaluation.eval
+    precision = np.array(evaluation.eval['precision'])[0, :, :, 0, 0].T.clip(0).tolist()  # -1 without objects
+    found = match(evaluation.coco_gt, evaluation.coco_dt, within_classes=True)
+    best = [one or (1., 0.) for one in best_scores(found)]
+    return [dict(name=name, objects=objects, score=score, f1=f1, precision=line) for name, objects, (score, f1), line
+            in zip(data.classes, found.objects.tolist(), best, precision, strict=True)]
 
 
 def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
@@ -169,13 +159,10 @@ def summarize(data: Boxes) -> dict[str, Any]:
     """
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
     images, first = matches(data, evaluations), evaluations['bbox']
-    rows, weights = [*images.values()], draws(len(images))
-    metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
-               for kind in data.kinds}
-    lines = curves(data)
+    lines = curves(data, first)
     judged, suspects = judge(data, [one['score'] for one in lines])
     for one in (*judged['missed'], *judged['wrong']):
         images[one['image_id']]['wrong'] += 1
-    return dict(classes=[*data.classes], metrics=metrics, curves=lines, by_size=by_size(data),
-                errors=first.tide_errors(), calibration=first.calibration(), **judged, suspects=suspects,
-                images={one['file_name']: images[one['id']] for one in data.images})
+    return dict(classes=[*data.classes], metrics=intervals([*images.values()], data.kinds), curves=lines,
+                by_size=by_size(data), errors=first.tide_errors(), calibration=first.calibration(), **judged,
+                suspects=suspects, images={one['file_name']: images[one['id']] for one in data.images})

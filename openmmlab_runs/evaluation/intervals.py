@@ -88,6 +88,13 @@ def interval(values: np.ndarray) -> list[Any]:
     return np.where(np.isnan(found), np.array(None), found).tolist()
 
 
+def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
+    """Returns the metrics of images with their intervals, for each of some `KINDS`."""
+    weights = draws(len(images))
+    return {kind: {name: interval(values) for name, values in KINDS[kind](images, kind, weights).items()}
+            for kind in kinds}
+
+
 def check_classes(classes: Sequence[str], other: Mapping[str, Any]) -> None:
     """Raises a UserError if a report has other classes."""
     if [*classes] != other['classes']:

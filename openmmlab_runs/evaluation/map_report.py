@@ -6,7 +6,7 @@ from zlib import crc32
 import cv2
 import numpy as np
 
-from .intervals import draws, interval, pixel_metrics
+from .intervals import intervals
 from .matching import match_pixels
 
 BAND = 0.02  # of the diagonal: the width of a boundary (Boundary IoU, arXiv 2103.16562)
@@ -76,9 +76,6 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
     rows, confusion = [*images.values()], np.zeros((len(classes), len(classes) + 1), int)
     for row, column, pixels in (cell for one in rows for cell in one['confusion']):
         confusion[row, column] += pixels
-    weights = draws(len(rows))
-    metrics = {kind: {name: interval(values) for name, values in pixel_metrics(rows, kind, weights).items()}
-               for kind in KINDS}
     # A disagreement tells little between classes that the model takes for each other anyway.
     rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
     suspected = []
@@ -86,5 +83,5 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
         column = rates[:, one['category_id'] - 1]
         right, other = column[one['category_id'] - 1], column[one['label'] - 1]
         suspected.append(dict(one, image_id=number, score=float(one['score'] * right / max(right + other, 1e-9))))
-    return dict(classes=[*classes], metrics=metrics, confusion=confusion.tolist(), images=images,
+    return dict(classes=[*classes], metrics=intervals(rows, KINDS), confusion=confusion.tolist(), images=images,
                 suspects=sorted(suspected, key=lambda one: -one['score']))

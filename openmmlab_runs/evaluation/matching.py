@@ -1,10 +1,13 @@
-"""Matches predictions and truth: boxes and objects as COCO's metric does, and pixels by their classes."""
-from collections.abc import Sequence
-from typing import NamedTuple
+"""Matches predictions and truth: boxes and objects in COCO's layout, as its metric does, and pixels by class."""
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from hotcoco import COCO, COCOeval
+import torch
+from hotcoco import COCO, COCOeval, mask
 from hotcoco.metrics import pixel_confusion
+
+from openmmlab_runs.data.coco import Coco, Entry
 
 # Boxes with a lower score do not count in tables of classes, and boxes that overlap less do not match.
 SCORE, IOU = 0.3, 0.5
@@ -37,6 +40,52 @@ class Matches(NamedTuple):
         np.add.at(counts, (self.true[is_sure], self.predicted[is_sure]), 1)
         counts[:none, none] = self.objects - counts[:none].sum(1)
         return counts
+
+
+def arrays_of(instances: Any) -> dict[str, Any]:
+    """Returns the parts of `pred_instances` as arrays, and masks as run-length encodings."""
+    found = {key: value.numpy(force=True) if isinstance(value, torch.Tensor) else value
+             for key, value in instances.items()}
+    if isinstance(masks := found.get('masks'), np.ndarray):
+        found['masks'] = mask.encode(np.asfortranarray(masks.transpose(1, 2, 0), np.uint8))
+    return found
+
+
+def predictions(results: Sequence[Mapping[str, Any]], kind: str) -> list[Entry]:
+    """Returns predictions in COCO's layout, 'bbox' or 'segm', but with the label as `category_id`."""
+    found = []
+    for one in results:
+        boxes = one['bboxes'].astype(float)
+        boxes[:, 2:] -= boxes[:, :2]
+        scores = one.get('mask_scores', one['scores']) if kind == 'segm' else one['scores']
+        for index, row in enumerate(zip(boxes.tolist(), scores.tolist(), one['labels'].tolist(), strict=True)):
+            found.append(dict(image_id=one['img_id'], **dict(zip(('bbox', 'score', 'category_id'), row, strict=True))))
+            if kind == 'segm':
+                found[-1]['segmentation'] = _as_text(one['masks'][index])
+    return found
+
+
+def _as_text(encoded: Any) -> Any:
+    """Returns a run-length encoding for JSON."""
+    counts = encoded.get('counts') if isinstance(encoded, dict) else None
+    return dict(encoded, counts=counts.decode()) if isinstance(counts, bytes) else encoded
+
+
+def of_samples(results: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Coco:
+    """Returns the annotations of data samples in COCO's layout; categories have the numbers of labels as ids."""
+    coco = Coco(dict(images=[], annotations=[], categories=[dict(id=label, name=name)
+                                                            for label, name in enumerate(classes)]))
+    for result in results:
+        height, width = result['ori_shape'][:2]
+        coco['images'].append(dict(id=result['img_id'], file_name='', height=height, width=width))
+        for one in result['instances']:
+            left, top, right, bottom = map(float, one['bbox'])
+            box = [left, top, right - left, bottom - top]
+            coco['annotations'].append(dict(
+                id=len(coco['annotations']) + 1, image_id=result['img_id'], category_id=int(one['bbox_label']),
+                bbox=box, area=box[2] * box[3], iscrowd=int(one.get('ignore_flag', 0)),
+                **(dict(segmentation=_as_text(one['mask'])) if one.get('mask') else {})))
+    return coco
 
 
 def evaluate(true: COCO, found: COCO, kind: str = 'bbox', ious: Sequence[float] = (IOU,),

@@ -20,11 +20,12 @@ from openmmlab_runs.errors import UserError, check_range, show
 from openmmlab_runs.files import near, read_state, write_text
 from openmmlab_runs.pictures.bands import read_view
 from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
-from openmmlab_runs.pictures.prediction import Prediction, of_sample
 from openmmlab_runs.redaction import redact_text
 
 from . import box_report, map_report
+from .hidden import HIDDEN
 from .intervals import FEWEST, check_classes, compare, score_that_misses
+from .matching import arrays_of, of_samples, predictions
 from .page import render
 from .sections import SHOWN, sections
 from .thresholds import write_thresholds
@@ -85,7 +86,12 @@ class EvaluationReportHook(Hook):
                 raise UserError('--report names images by their paths, but the samples of the test have none: add '
                                 'img_path to meta_keys at the end of the test pipeline.')
             if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
-                self.found[sample.img_path] = self._checked(of_sample(sample, sample.ori_shape[:2], self.meta), sample)
+                found = arrays_of(sample.pred_instances)
+                if not (np.isfinite(found['bboxes']).all() and np.isfinite(found['scores']).all()):
+                    raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training '
+                                    'has diverged; use an earlier checkpoint.')
+                self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
+                    key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
                 maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
@@ -95,23 +101,13 @@ class EvaluationReportHook(Hook):
                 raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
                                 f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
 
-    def _checked(self, found: Any, sample: Any) -> Prediction:
-        """Returns the boxes of an image, if they are numbers and of the classes."""
-        if not (np.isfinite(found.boxes).all() and np.isfinite(found.scores).all()):
-            raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training has '
-                            'diverged; use an earlier checkpoint.')
-        if (label := found.labels.max(initial=-1)) >= len(self.meta['classes']):
-            raise UserError(f'the model predicts class {label}, but the dataset has {len(self.meta["classes"])} '
-                            "classes: set num_classes of the model's head to that.")
-        return found
-
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         found = {path: one for part in all_gather_object(self.found) for path, one in part.items()}
         if not is_main_process():
             return
         self.paths = {name: path for path, name in zip(sorted(found), short_names(sorted(found)), strict=True)}
         self.found = {name: found[path] for name, path in self.paths.items()}
-        is_boxes = isinstance(next(iter(self.found.values())), Prediction)
+        is_boxes = isinstance(next(iter(self.found.values())), dict)
         if is_boxes:
             self.data = self._boxes()
         report = (box_report.summarize(self.data) if is_boxes else
@@ -124,30 +120,18 @@ class EvaluationReportHook(Hook):
     def _boxes(self) -> box_report.Boxes:
         """Returns the objects of the data set, in pixels of the images as they are, and the boxes that are found."""
         infos = {info['img_path']: info for info in map(self.dataset.get_data_info, range(len(self.dataset)))}
-        images: list[Entry] = []
-        objects: list[Entry] = []
-        boxes: list[Entry] = []
-
-        def entry(box: Any, label: Any, mask: Any) -> Entry:
-            left, top, right, bottom = map(float, box)
-            size = right - left, bottom - top
-            return dict(image_id=len(images), category_id=int(label) + 1, bbox=[left, top, *size],
-                        area=size[0] * size[1], iscrowd=0, **(dict(segmentation=mask) if mask else {}))
-
-        for name, path in self.paths.items():
-            one, info = self.found[name], infos[path]
-            if 'instances' not in info:
+        rows = []
+        for number, (name, path) in enumerate(self.paths.items(), start=1):
+            if 'instances' not in infos[path]:
                 raise UserError(f'--report compares boxes with truth, but image {path} has no annotations: test on '
                                 'data that has them.')
-            images.append(dict(id=len(images) + 1, file_name=name, height=one.size[0], width=one.size[1]))
-            for true in info['instances']:
-                objects.append(dict(entry(true['bbox'], true['bbox_label'], true.get('mask')), id=len(objects) + 1,
-                                    iscrowd=int(true.get('ignore_flag', 0))))
-            for box, label, score, mask in zip(one.boxes, one.labels, one.scores.tolist(),
-                                               one.masks or [None] * len(one.boxes), strict=True):
-                boxes.append(dict(entry(box, label, mask), id=len(boxes) + 1, score=score))
-        has_masks = all('segmentation' in one for one in objects) and all(
-            one.masks is not None for one in self.found.values())
+            rows.append(dict(self.found[name], img_id=number, instances=infos[path]['instances']))
+        has_masks = all('masks' in one and all(true.get('mask') for true in one['instances']) for one in rows)
+        truth = of_samples(rows, self.meta['classes'])
+        objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1)
+                           for number, one in enumerate(entries, start=1)]
+                          for entries in (truth['annotations'], predictions(rows, 'segm' if has_masks else 'bbox')))
+        images = [dict(one, file_name=name) for one, name in zip(truth['images'], self.paths, strict=True)]
         return box_report.Boxes(self.meta['classes'], images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
 
     def _write(self, runner: Runner, report: Entry, is_boxes: bool) -> None:
@@ -156,7 +140,13 @@ class EvaluationReportHook(Hook):
         for one in report['suspects']:
             one['file_name'] = names[one['image_id'] - 1]
         is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
-        report = dict(report, is_exact=is_exact, notes=self._notes(report, is_exact, is_boxes),
+        hidden = runner.message_hub.runtime_info.get(HIDDEN, [])  # what ReportHook tells of the metric
+        few = f'{len(names)} images are too few for intervals and comparisons: use at least {FEWEST}.'
+        report = dict(report, is_exact=is_exact, notes=[
+            'AP counts all boxes of the model; that of the metric may count fewer.' if is_boxes else
+            'Pixels with labels that are no class do not count.', *hidden, *[few] * (len(names) < FEWEST),
+            'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
+            'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.'],
                       summary=redact_text(f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}'))
         if self.other:
             report['comparison'] = compare(report, self.other)
@@ -176,23 +166,6 @@ class EvaluationReportHook(Hook):
             annotations=suspects,
             categories=[dict(id=number, name=name) for number, name in enumerate(report['classes'], start=1)])))
         show(f'The report is in {near(self.folder / "index.html")}.')
-
-    def _notes(self, report: Entry, is_exact: bool, is_boxes: bool) -> list[str]:
-        """Returns sentences on what the numbers do not tell."""
-        rows = [*report['images'].values()]
-        empty = sum(not any(one['objects']) for one in rows)
-        notes = [f'{empty} of {len(rows)} images have no objects.'] * bool(empty)
-        if len(rows) < FEWEST:
-            notes.append(f'{len(rows)} images are too few for intervals and comparisons: use at least {FEWEST}.')
-        if is_boxes:
-            counts = [len(one['bbox']) for one in rows]
-            notes.append(f'All boxes of the model count, and {counts.count(max(counts))} of {len(rows)} images have '
-                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.'
-                         if max(counts) else 'The model has no boxes.')
-        elif unknown := sum(one['unknown'] for one in rows):
-            notes.append(f'{unknown} pixels have labels outside of the classes, and do not count.')
-        return [*notes, 'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
-                'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.']
 
     def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
         image = next(one['id'] for one in self.data.images if one['file_name'] == name)

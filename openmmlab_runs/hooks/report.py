@@ -20,7 +20,7 @@ from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
 from openmmlab_runs.evaluation.confusion import Confusion
-from openmmlab_runs.evaluation.hidden import what_is_hidden
+from openmmlab_runs.evaluation.hidden import HIDDEN, what_is_hidden
 from openmmlab_runs.evaluation.matching import IOU, SCORE, match
 from openmmlab_runs.evaluation.thresholds import Best, best_scores, write_thresholds
 from openmmlab_runs.files import near, write_figure, write_text
@@ -120,10 +120,12 @@ class ReportHook(Hook):
         if is_main_process():
             self.confusion.draw(total, path, title)
         note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if not self.confusion.counts else ''
+        hidden = what_is_hidden(self.confusion, runner.cfg)
+        runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = '\n'.join([
             f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes are taken for which.',
-            *what_is_hidden(self.confusion, runner.cfg)])
+            *hidden])
         return found
 
 
