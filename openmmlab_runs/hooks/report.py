@@ -108,11 +108,8 @@ class ReportHook(Hook):
         if total is None:
             return found
         names, columns = self.confusion.classes, self.confusion.by_class(total)
-        # Those of CocoMetric with `classwise`.
-        of_class = [min((key for key in found if f'/{key}'.endswith(f'/{name}_precision')), key=len, default='')
-                    for name in names]  # names may have slashes, too
-        if all(of_class):
-            columns['AP'] = [found.pop(key) for key in of_class]
+        if all(keys := ap_keys(found, names)):
+            columns['AP'] = [found.pop(key) for key in keys]
         if best:
             both = zip(*(one or (math.nan, math.nan) for one in best), strict=True)
             columns['above score'], columns['best F1'] = map(list, both)
@@ -127,6 +124,12 @@ class ReportHook(Hook):
             f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes are taken for which.',
             *hidden])
         return found
+
+
+def ap_keys(metrics: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Returns the names of CocoMetric's AP of each class, which may have slashes; '' without `classwise`."""
+    return [min((key for key in metrics if f'/{key}'.endswith(f'/{name}_precision')), key=len, default='')
+            for name in names]
 
 
 def table(rows: Iterable[Sequence[Any]]) -> str:

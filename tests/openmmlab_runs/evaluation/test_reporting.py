@@ -123,7 +123,8 @@ def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]
         Image.new('RGB', (64, 48)).save(info['img_path'])
         found = torch.tensor(boxes).reshape(-1, 6)
         sample = DetDataSample(metainfo=dict(img_path=info['img_path'], ori_shape=(48, 64)))
-        sample.pred_instances = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=found[:, 5].long())
+        sample.pred_instances = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=found[:, 5].long(),
+                                             masks=torch.zeros(len(found), 48, 64).bool())
         hook.after_test_iter(runner, 0, None, [sample])
     hook.after_test_epoch(runner)
     if rank:
@@ -138,8 +139,10 @@ def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]
 def test_odd_boxes_and_names_have_a_report(boxes: list[list[float]], flags: list[int], value: float | None,
                                            tmp_path: Path) -> None:
     """Without boxes, without objects, with crowds only, with boxes outside of the image and of no size."""
-    report, page = report_of(tmp_path, boxes, [dict(bbox=SAMPLE[:4], bbox_label=0, ignore_flag=flag) for flag in flags])
+    truth = [dict(bbox=SAMPLE[:4], bbox_label=0, ignore_flag=flag, mask=[[5, 5, 25, 5, 25, 25]]) for flag in flags]
+    report, page = report_of(tmp_path, boxes, truth)
     assert report['metrics']['bbox']['AP'] == [value] * 3 and {*report['images']} == {*NAMES}
+    assert report['metrics']['segm']['AP'] == [None if value is None else 0] * 3  # masks are empty
     assert '<script' not in page and 'token=abc' not in page and not report['is_exact']
     assert any('images are too few' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
 

@@ -27,6 +27,12 @@ def test_a_table_is_aligned_and_marks_what_is_missing() -> None:
     assert report.table([('a', 'b [c] :d:'), ('longer', 'e')]) == 'a       b [c] :d:\nlonger  e'
 
 
+def test_ap_of_a_class_whose_name_ends_that_of_another_is_its_own() -> None:
+    metrics = dict.fromkeys(('coco/car/truck_precision', 'coco/truck_precision', 'coco/bbox_mAP', 'a_precision'))
+    assert report.ap_keys(metrics, ('truck', 'car/truck', 'a', 'b', 'ruck')) == [
+        'coco/truck_precision', 'coco/car/truck_precision', 'a_precision', '', '']
+
+
 def test_the_curve_has_all_losses_and_metrics_by_iteration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     validations = {100: dict(mAP=0.25, mAP_l=-1), 300: dict(mAP=0.5, mAP_50=0.75)}
     drawn: list[Figure] = []
