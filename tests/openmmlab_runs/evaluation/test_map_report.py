@@ -11,13 +11,14 @@ CLASSES = 3
 MAPS = arrays(np.uint8, (9, 12), elements=st.sampled_from([0, 1, 2, 3, 255]))
 
 
-@given(MAPS, MAPS, st.sampled_from([255, 0, 3, -1]))
-def test_pixels_are_counted(truth: np.ndarray, found: np.ndarray, ignored: int) -> None:
+@given(MAPS, MAPS, st.sampled_from([255, 0, 4, -1]), st.sampled_from([3, -2]))
+def test_pixels_are_counted(raw: np.ndarray, found: np.ndarray, ignored: int, outside: int) -> None:
     """Also where the truth is no class, where one of the classes is ignored, and where the model predicts none."""
-    truth = np.where(truth == 255, ignored, truth.astype(int))
+    truth = np.where(raw == 255, ignored, np.where(raw == 3, outside, raw.astype(int)))
     counts = count(truth, found, CLASSES, ignored)
-    known = (truth < CLASSES) & (truth != ignored)
-    assert counts['unknown'] == ((truth == 3) & (truth != ignored)).sum()
+    known = (raw < CLASSES) & (truth != ignored)
+    assert counts['unknown'] == (raw == 3).sum()
+    assert (np.array(counts['boundaries']) <= counts['regions']).all()
     assert counts['objects'] == [(known & (truth == one)).sum() for one in range(CLASSES)]
     assert counts['regions'] == [[(known & (truth == one) & (found == one)).sum() for one in range(CLASSES)],
                                  [(known & ((truth == one) | (found == one))).sum() for one in range(CLASSES)]]
