@@ -128,7 +128,8 @@ class EvaluationReportHook(Hook):
             rows.append(dict(self.found[name], img_id=number, instances=infos[path]['instances']))
         has_masks = all('masks' in one and all(true.get('mask') for true in one['instances']) for one in rows)
         truth = of_samples(rows, self.meta['classes'])
-        objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1)
+        objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1,
+                                area=one['bbox'][2] * one['bbox'][3])
                            for number, one in enumerate(entries, start=1)]
                           for entries in (truth['annotations'], predictions(rows, 'segm' if has_masks else 'bbox')))
         images = [dict(one, file_name=name) for one, name in zip(truth['images'], self.paths, strict=True)]

@@ -144,6 +144,9 @@ def test_odd_boxes_and_names_have_a_report(boxes: list[list[float]], flags: list
     assert report['metrics']['bbox']['AP'] == [value] * 3 and {*report['images']} == {*NAMES}
     assert report['metrics']['segm']['AP'] == [None if value is None else 0] * 3  # masks are empty
     assert '<script' not in page and 'token=abc' not in page and not report['is_exact']
+    suspects = json.loads((tmp_path / 'report/suspects.json').read_text())['annotations']
+    assert len(suspects) == len(NAMES) * (value == 0.5)
+    assert all({'id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'} <= one.keys() for one in suspects)
     assert any('images are too few' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
 
 
