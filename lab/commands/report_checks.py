@@ -52,8 +52,7 @@ def damaged_boxes(data: box_report.Boxes, random: np.random.Generator) -> Iterat
                     data.classes) + 1
         kept = [one for index, one in enumerate(objects) if kind != 'removed' or index not in {*chosen}]
         worse = box_report.Boxes(data.classes, data.images, kept, data.boxes)
-        rows = [*box_report.matches(worse, dict(bbox=worse.evaluate(worse.boxes))).values()]
-        least = [one['score'] for one in box_report.curves(rows, worse.classes)]
+        least = [one['score'] for one in box_report.curves(worse, worse.evaluate(worse.boxes))]
         suspects = box_report.judge(worse, least)[1][:FIRST]
         above = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
         at_random = [above[index] for index in random.choice(len(above), 2000)]

@@ -3,13 +3,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .intervals import IOUS, RECALLS, box_metrics, draws, interval
-from .thresholds import best_score
+from .intervals import IOUS, intervals
+from .matching import evaluate, match
+from .thresholds import best_scores
 
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
@@ -34,26 +36,29 @@ class Boxes:
     kinds: Sequence[str] = ('bbox',)
 
     def __post_init__(self) -> None:
-        self.truth = COCO(dict(images=self.images, annotations=self.objects, categories=[
+        sizes = [dict(one, file_name='') for one in self.images]  # hotcoco refuses names that are not UTF-8
+        self.truth = COCO(dict(images=sizes, annotations=self.objects, categories=[
             dict(id=index, name=name) for index, name in enumerate(self.classes, start=1)]))
 
     def evaluate(self, boxes: Sequence[Entry], kind: str = 'bbox', areas: Sequence[Sequence[float]] = ()) -> COCOeval:
         """Matches boxes to objects, also by areas, in pixels. No box is cut; their ids are their numbers from 1."""
-        evaluation = COCOeval(self.truth, self.truth.load_res([*boxes]), kind)
-        evaluation.params.max_dets, evaluation.params.iou_thrs = [len(boxes) + 1], [*IOUS]
-        evaluation.params.area_rng = [[0, 1e10], *map(list, areas)]
-        evaluation.params.area_rng_lbl = ['all', *map(str, range(len(areas)))]
-        evaluation.evaluate()
+        evaluation = evaluate(self.truth, self.truth.load_res([*boxes]), kind, IOUS, areas)
         evaluation.accumulate()
         return evaluation
 
 
 def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry]:
     """Returns the matches by ids of images: the `objects` of each class, for each kind the boxes as `box_metrics` takes
-    them, and for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none.
+    them, for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none, and `truth`, a
+    checksum of the objects.
     """
-    images: dict[int, Entry] = {one['id']: dict(objects=[0] * len(data.classes), **{kind: [] for kind in evaluations},
-                                                found=[], wrong=0) for one in data.images}
+    truth: dict[int, int] = defaultdict(int)
+    for one in data.objects:
+        own = [one.get(key) for key in ('category_id', 'bbox', 'iscrowd', 'segmentation')]
+        truth[one['image_id']] = crc32(repr(own).encode(), truth[one['image_id']])
+    images: dict[int, Entry] = {one['id']: dict(
+        objects=[0] * len(data.classes), **{kind: [] for kind in evaluations}, found=[], wrong=0,
+        truth=truth[one['id']]) for one in data.images}
     bits = 1 << np.arange(len(IOUS))
     for kind, evaluation in evaluations.items():
         for one in filter(None, evaluation.eval_imgs):
@@ -70,28 +75,16 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     return images
 
 
-def curves(images: Sequence[Entry], classes: Sequence[str]) -> list[Entry]:
+def curves(data: Boxes, evaluation: COCOeval) -> list[Entry]:
     """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
     the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
-    found = []
-    for number, name in enumerate(classes):
-        objects = sum(one['objects'][number] for one in images)
-        boxes = sorted((-score, hits & 1) for one in images for label, score, hits, ignored in one['bbox']
-                       if label == number and not ignored & 1)
-        scores, is_hit = np.array(boxes, np.float32).reshape(-1, 2).T
-        score, f1 = best_score(-scores, is_hit.astype(bool), objects) or (1., 0.)
-        found.append(dict(name=name, objects=objects, score=score, f1=f1,
-                          precision=precision_at(-scores, is_hit, max(objects, 1)).tolist()))
-    return found
-
-
-def precision_at(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> np.ndarray:
-    """Returns the best precision at `RECALLS` or higher ones, 0 where there is none, of boxes with falling scores."""
-    last = np.flatnonzero(np.diff(scores, append=-np.inf))  # boxes of one score count together
-    hits = is_hit.cumsum()[last]
-    best = np.maximum.accumulate((hits / (last + 1))[::-1])[::-1]
-    return np.append(best, 0)[np.searchsorted(hits / objects, RECALLS)]
+    assert evaluation.eval
+    precision = np.array(evaluation.eval['precision'])[0, :, :, 0, 0].T.clip(0).tolist()  # -1 without objects
+    found = match(evaluation.coco_gt, evaluation.coco_dt, within_classes=True)
+    best = [one or (1., 0.) for one in best_scores(found)]
+    return [dict(name=name, objects=objects, score=score, f1=f1, precision=line) for name, objects, (score, f1), line
+            in zip(data.classes, found.objects.tolist(), best, precision, strict=True)]
 
 
 def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
@@ -132,7 +125,8 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
         labels, the surest first, with a `suspect`: 'class', 'place' or 'missing', and the object as their `label`.
     """
     boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
-    # hotcoco's confusion counts boxes on ignored objects as wrong, its matches do not.
+    confusion = match(data.truth, data.truth.load_res(boxes), within_classes=False).table()
+    # hotcoco's diagnostics count boxes on ignored objects as wrong, its matches do not.
     on_ignored = {number for one in filter(None, data.evaluate(boxes).eval_imgs)
                   for number, is_ignored in zip(one['dtIds'], one['dtIgnore'][0], strict=True) if is_ignored}
     boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
@@ -152,7 +146,7 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
             overlaps = np.array(iou([box['bbox']], [one['bbox'] for one in near], [0] * len(near)))[0]
             if overlaps.max() >= NEAR:
                 found[number] = 'place', near[int(overlaps.argmax())]
-    judged = dict(confusion=evaluation.confusion_matrix(IOUS[0])['matrix'].tolist(),
+    judged = dict(confusion=confusion.tolist(),
                   missed=[objects[number] for number, status in of_objects if status == 'fn'],
                   wrong=[boxes[number - 1] for number, status in of_boxes if status == 'fp'])
     return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
@@ -165,13 +159,10 @@ def summarize(data: Boxes) -> dict[str, Any]:
     """
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
     images, first = matches(data, evaluations), evaluations['bbox']
-    rows, weights = [*images.values()], draws(len(images))
-    metrics = {kind: {name: interval(values) for name, values in box_metrics(rows, kind, weights).items()}
-               for kind in data.kinds}
-    lines = curves(rows, data.classes)
+    lines = curves(data, first)
     judged, suspects = judge(data, [one['score'] for one in lines])
     for one in (*judged['missed'], *judged['wrong']):
         images[one['image_id']]['wrong'] += 1
-    return dict(classes=[*data.classes], metrics=metrics, curves=lines, by_size=by_size(data),
-                errors=first.tide_errors(), calibration=first.calibration(), **judged, suspects=suspects,
-                images={one['file_name']: images[one['id']] for one in data.images})
+    return dict(classes=[*data.classes], metrics=intervals([*images.values()], data.kinds), curves=lines,
+                by_size=by_size(data), errors=first.tide_errors(), calibration=first.calibration(), **judged,
+                suspects=suspects, images={one['file_name']: images[one['id']] for one in data.images})

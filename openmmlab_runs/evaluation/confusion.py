@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from hotcoco import COCO
 from matplotlib.figure import Figure
@@ -14,7 +13,7 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import label
 
-from .matching import SCORE, Matches, match
+from .matching import SCORE, match, match_pixels
 
 
 class Confusion:
@@ -34,7 +33,9 @@ class Confusion:
         for sample in samples if self.classes else ():
             path = getattr(sample, 'img_path', '')  # the pipeline may leave it out
             if path and hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
-                self.counts[path] = match_pixels(sample, len(self.classes), self.ignored).to_sparse()
+                maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
+                counts = match_pixels(maps[0], maps[1], len(self.classes), self.ignored)
+                self.counts[path] = torch.from_numpy(counts).to_sparse()
 
     def total(self) -> Tensor | None:
         """Returns the counts of all processes, each image once, `(n + 1, n + 1)`; None if there are none."""
@@ -42,7 +43,8 @@ class Confusion:
         if self.counts:
             return torch.stack([*self.counts.values()]).sum(0).to_dense()
         # Only the main process has the boxes of all.
-        return all_gather_object(count_boxes(match(*self.boxes, within_classes=False)) if self.boxes else None)[0]
+        counts = match(*self.boxes, within_classes=False).table(SCORE) if self.boxes else None
+        return all_gather_object(None if counts is None else torch.from_numpy(counts))[0]
 
     @property
     def boxes(self) -> tuple[COCO, COCO] | None:
@@ -70,22 +72,3 @@ class Confusion:
         axes.set_xticks(range(len(names)), names, rotation=90)
         axes.set_yticks(range(len(names)), names)
         write_figure(path, figure)
-
-
-def count_boxes(matches: Matches) -> Tensor:
-    """Counts the pairs of classes of boxes with a score from `SCORE`, `(n + 1, n + 1)`; without a partner, it is n."""
-    none, is_sure = len(matches.objects), matches.scores >= SCORE
-    counts = np.zeros((none + 1, none + 1), int)
-    np.add.at(counts, (matches.true[is_sure], matches.predicted[is_sure]), 1)
-    counts[:none, none] = matches.objects - counts[:none].sum(1)
-    return torch.from_numpy(counts)
-
-
-def match_pixels(sample: Any, num_classes: int, ignored: int) -> Tensor:
-    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does, without those whose true
-    label is `ignored`. Labels of other classes than the n have the index n.
-    """
-    true, predicted = (part.data.flatten().cpu().long() for part in (sample.gt_sem_seg, sample.pred_sem_seg))
-    pairs = torch.stack([true, predicted]).clamp(max=num_classes)[:, true != ignored]
-    pairs = pairs[0] * (num_classes + 1) + pairs[1]
-    return pairs.bincount(minlength=(num_classes + 1) ** 2).reshape(num_classes + 1, num_classes + 1)

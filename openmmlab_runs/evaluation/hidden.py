@@ -10,6 +10,8 @@ from openmmlab_runs.config_walk import walk
 
 from .confusion import Confusion
 
+HIDDEN = 'hidden'  # the key of the message hub for the sentences on the last validation or test
+
 
 def what_is_hidden(confusion: Confusion, cfg: Config) -> list[str]:
     """Returns the sentences on a validation or test; none on a fault that it does not have."""

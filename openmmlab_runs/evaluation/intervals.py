@@ -11,6 +11,7 @@ import numpy as np
 from openmmlab_runs.errors import UserError
 
 DRAWS, CONFIDENCE = 1000, 0.95
+FEWEST = 6  # images: the differences of fewer have one sign in more than 5 % of cases by chance
 IOUS = tuple(step / 100 for step in range(50, 100, 5))  # COCO's thresholds; `hits` of a box has a bit for each
 RECALLS = np.linspace(0, 1, 101)
 Metrics = dict[str, np.ndarray]
@@ -87,8 +88,22 @@ def interval(values: np.ndarray) -> list[Any]:
     return np.where(np.isnan(found), np.array(None), found).tolist()
 
 
+def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
+    """Returns the metrics of images with their intervals, for each of some `KINDS`."""
+    weights = draws(len(images))
+    return {kind: {name: interval(values) for name, values in KINDS[kind](images, kind, weights).items()}
+            for kind in kinds}
+
+
+def check_classes(classes: Sequence[str], other: Mapping[str, Any]) -> None:
+    """Raises a UserError if a report has other classes."""
+    if [*classes] != other['classes']:
+        raise UserError(f'the report to compare with has other classes ({other["classes"]} instead of {[*classes]}): '
+                        'compare with a test on the same data.')
+
+
 def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Compares two reports by the images that both have with the same objects: each draw is of the same images.
+    """Compares two reports by the images that both have with the same truth: each draw is of the same images.
 
     Returns:
         The number of `images`, a `difference` with its interval for each kind and metric, and a `verdict`.
@@ -96,14 +111,12 @@ def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: If they have other classes, or no such image.
     """
-    if own['classes'] != other['classes']:
-        raise UserError(f'the report to compare with has other classes ({other["classes"]} instead of '
-                        f'{own["classes"]}): compare with a test on the same data.')
+    check_classes(own['classes'], other)
     pairs = [(one, other['images'][name]) for name, one in own['images'].items() if name in other['images']]
-    pairs = [pair for pair in pairs if pair[0]['objects'] == pair[1]['objects']]
+    pairs = [pair for pair in pairs if pair[0]['truth'] == pair[1]['truth']]
     kinds = [kind for kind in KINDS if kind in own['metrics'] and kind in other['metrics']]
     if not kinds or not any(any(one['objects']) for one, _ in pairs):
-        raise UserError('the report to compare with has no image of this test with the same objects: compare with a '
+        raise UserError('the report to compare with has no image of this test with the same truth: compare with a '
                         'test on the same data.')
     weights, found = draws(len(pairs)), {}
     for kind in kinds:
@@ -111,7 +124,8 @@ def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         found[kind] = {name: interval(first[name] - second[name]) for name in first if name != 'by_class'}
     (name, (value, low, high)), = [*next(iter(found.values())).items()][:1]
     exact = own['is_exact'] and other['is_exact']
-    verdict = 'better' if low > 0 else 'worse' if high < 0 else 'not told apart by these images'
+    is_told = len(pairs) >= FEWEST and not low <= 0 <= high
+    verdict = ('better' if low > 0 else 'worse') if is_told else 'not told apart by these images'
     return dict(images=len(pairs), difference=found, is_exact=exact, verdict=(
         f'{verdict}: {name} differs by {value:+.3f} ({CONFIDENCE:.0%} interval {low:+.3f} to {high:+.3f}, '
         f'{len(pairs)} images)' + ('' if exact else '; the batches of the two tests may have a part in it')))
@@ -134,9 +148,10 @@ def score_that_misses(shares: Iterable[np.ndarray], most: float) -> float:
     never = sum(float((one <= 0).mean()) for one in images if len(one))
     if never + 1 > most * (len(images) + 1):
         rate = never / max(len(images), 1)
-        needed = f'at least {np.ceil((1 - most) / (most - rate)):.0f} images' if rate < most else 'a better model'
+        needed = (f'at least {np.ceil((1 - most) / (most - rate)):.0f} images, or ' if rate < most else
+                  'a better model, or ' if most else '')
         raise UserError(f'no score is known to miss at most {most:.1%} of the objects of new images: in {len(images)} '
-                        f'images, boxes of any score miss {rate:.1%}; use {needed}, or a larger --at-most-missed.')
+                        f'images, boxes of any score miss {rate:.1%}; use {needed}a larger --at-most-missed.')
     scores = np.concatenate([one for one in images if len(one)] or [np.zeros(0, np.float32)])
     parts = np.concatenate([np.full(len(one), 1 / len(one)) for one in images if len(one)] or [np.zeros(0)])
     order = np.argsort(scores)

@@ -1,12 +1,13 @@
 """What a report tells of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import cv2
 import numpy as np
-from hotcoco.metrics import pixel_confusion
 
-from .intervals import draws, interval, pixel_metrics
+from .intervals import intervals
+from .matching import match_pixels
 
 BAND = 0.02  # of the diagonal: the width of a boundary (Boundary IoU, arXiv 2103.16562)
 LEAST = 100  # pixels of a region whose label is suspected
@@ -15,20 +16,19 @@ Entry = dict[str, Any]
 
 
 def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> Entry:
-    """Counts pixels of an image's label maps, `(H, W)`, by class; those of other true labels than the classes are left
-    out, and `unknown` tells how many of them are not `ignored`.
+    """Counts pixels of an image's label maps, `(H, W)`, by class; those whose true label is `ignored` or no class are
+    left out, and `unknown` tells how many of the latter there are.
 
     Returns:
         `objects`, the pixels of each class; `regions` and `boundaries`, those in the intersection and in the union of
         truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
-        them) with their number; the share that is `wrong`; and `suspects`.
+        them) with their number; the share that is `wrong`; `suspects`; and `truth`, a checksum of the true labels.
     """
-    known = truth < classes
-    unknown = int((~known & (truth != ignored)).sum())
+    pairs = match_pixels(truth, found, classes, ignored)
+    unknown, pairs = int(pairs[-1].sum()), pairs[:-1]
+    known = (truth >= 0) & (truth < classes) & (truth != ignored)
     truth = np.where(known, truth, classes + 1)
     found = np.where(known, np.minimum(found, classes), classes + 1)
-    # hotcoco refuses labels that are not classes; a prediction of none of them is a class here.
-    pairs = pixel_confusion(truth, found, classes + 2, ignore_index=classes + 1)[:classes, :classes + 1].astype(int)
     hits, total = pairs.diagonal(), pairs.sum(1)
     band = max(1, round(BAND * float(np.hypot(*truth.shape))))
     near = np.zeros((2, classes), int)
@@ -39,7 +39,7 @@ def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> E
         objects=total.tolist(), regions=[hits.tolist(), (total + pairs[:, :classes].sum(0) - hits).tolist()],
         boundaries=near.tolist(), confusion=[[*map(int, cell), int(pairs[tuple(cell)])] for cell in np.argwhere(pairs)],
         wrong=float((total - hits).sum() / max(total.sum(), 1)), unknown=unknown,
-        suspects=_suspects(truth, found, classes))
+        suspects=_suspects(truth, found, classes), truth=crc32(truth.astype(np.int32).tobytes()))
 
 
 def _boundary(cells: np.ndarray, band: int) -> np.ndarray:
@@ -76,9 +76,6 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
     rows, confusion = [*images.values()], np.zeros((len(classes), len(classes) + 1), int)
     for row, column, pixels in (cell for one in rows for cell in one['confusion']):
         confusion[row, column] += pixels
-    weights = draws(len(rows))
-    metrics = {kind: {name: interval(values) for name, values in pixel_metrics(rows, kind, weights).items()}
-               for kind in KINDS}
     # A disagreement tells little between classes that the model takes for each other anyway.
     rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
     suspected = []
@@ -86,5 +83,5 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
         column = rates[:, one['category_id'] - 1]
         right, other = column[one['category_id'] - 1], column[one['label'] - 1]
         suspected.append(dict(one, image_id=number, score=float(one['score'] * right / max(right + other, 1e-9))))
-    return dict(classes=[*classes], metrics=metrics, confusion=confusion.tolist(), images=images,
+    return dict(classes=[*classes], metrics=intervals(rows, KINDS), confusion=confusion.tolist(), images=images,
                 suspects=sorted(suspected, key=lambda one: -one['score']))

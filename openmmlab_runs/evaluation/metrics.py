@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from hotcoco import COCO, COCOeval, mask
+from hotcoco import COCO, COCOeval
 from mmengine.evaluator import BaseMetric
 from mmengine.fileio import dump
 from mmengine.logging import print_log
@@ -20,6 +19,8 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS, MODELS
+
+from .matching import arrays_of, of_samples, predictions
 
 require('mmdet')
 
@@ -79,12 +80,8 @@ class CocoMetric(BaseMetric):
 
     def process(self, data_batch: Any, data_samples: Sequence[Mapping[str, Any]]) -> None:
         for sample in data_samples:
-            found = {key: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-                     for key, value in sample['pred_instances'].items()}
-            if isinstance(masks := found.get('masks'), np.ndarray):
-                found['masks'] = mask.encode(np.asfortranarray(masks.transpose(1, 2, 0), np.uint8))
             self.results.append(dict(
-                found, img_id=sample['img_id'], ori_shape=sample['ori_shape'],
+                arrays_of(sample['pred_instances']), img_id=sample['img_id'], ori_shape=sample['ori_shape'],
                 instances=None if self.ann_file else sample['instances']))  # they are large
 
     def compute_metrics(self, results: list[dict[str, Any]]) -> dict[str, float]:
@@ -130,6 +127,9 @@ class CocoMetric(BaseMetric):
         for one in results:
             if 'segm' in self.metrics and 'masks' not in one:
                 raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
+            if np.isnan(one['scores']).any() or np.isnan(one.get('mask_scores', 0.)).any():
+                raise UserError(f'the model predicts scores that are no numbers (NaN) for the image with id '
+                                f'{one["img_id"]!r}: its training has diverged; use an earlier checkpoint.')
             if self._id(one['img_id']) not in numbers:
                 raise UserError(f'the metric has predictions for the image with id {one["img_id"]!r}, but its ann_file '
                                 f'{self.ann_file} has no such image: set ann_file to the annotations of the dataset.')
@@ -174,43 +174,6 @@ def mean(values: np.ndarray, default: float = -1.) -> float:
     return float(values.mean()) if values.size else default
 
 
-def predictions(results: Sequence[Mapping[str, Any]], kind: str) -> list[Entry]:
-    """Returns predictions in COCO's layout, 'bbox' or 'segm', but with the label as `category_id`."""
-    found = []
-    for one in results:
-        boxes = one['bboxes'].astype(float)
-        boxes[:, 2:] -= boxes[:, :2]
-        scores = one.get('mask_scores', one['scores']) if kind == 'segm' else one['scores']
-        for index, row in enumerate(zip(boxes.tolist(), scores.tolist(), one['labels'].tolist(), strict=True)):
-            found.append(dict(image_id=one['img_id'], **dict(zip(('bbox', 'score', 'category_id'), row, strict=True))))
-            if kind == 'segm':
-                found[-1]['segmentation'] = _as_text(one['masks'][index])
-    return found
-
-
-def _as_text(encoded: Any) -> Any:
-    """Returns a run-length encoding for JSON."""
-    counts = encoded.get('counts') if isinstance(encoded, dict) else None
-    return dict(encoded, counts=counts.decode()) if isinstance(counts, bytes) else encoded
-
-
-def of_samples(results: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Coco:
-    """Returns the annotations of data samples in COCO's layout; categories have the numbers of labels as ids."""
-    coco = Coco(dict(images=[], annotations=[], categories=[dict(id=label, name=name)
-                                                            for label, name in enumerate(classes)]))
-    for result in results:
-        height, width = result['ori_shape'][:2]
-        coco['images'].append(dict(id=result['img_id'], file_name='', height=height, width=width))
-        for one in result['instances']:
-            left, top, right, bottom = one['bbox']
-            box = [left, top, right - left, bottom - top]
-            coco['annotations'].append(dict(
-                id=len(coco['annotations']) + 1, image_id=result['img_id'], category_id=int(one['bbox_label']),
-                bbox=box, area=box[2] * box[3], iscrowd=int(one.get('ignore_flag', 0)),
-                **(dict(segmentation=_as_text(one['mask'])) if one.get('mask') else {})))
-    return coco
-
-
 def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str], is_sorted: bool
                  ) -> tuple[dict[str, list[Entry]], list[Any]]:
     """Returns annotations for hotcoco, with numbers as ids, and the written ids of the categories, by label.
@@ -226,7 +189,7 @@ def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str],
     labels = {one['id']: label for label, (one, _) in enumerate(pairs)}
     keys = ('bbox', 'area', 'iscrowd', 'segmentation')
     return dict(
-        images=[{key: one[key] for key in ('file_name', 'height', 'width')} | dict(id=numbers[one['id']])
+        images=[dict(id=numbers[one['id']], height=one['height'], width=one['width'], file_name='')
                 for one in coco['images']],
         categories=[dict(id=label + 1, name=one['name']) for label, (one, _) in enumerate(pairs)],
         annotations=[{key: one[key] for key in keys if key in one} | dict(

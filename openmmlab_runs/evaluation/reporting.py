@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,21 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner
 
-from openmmlab_runs.checkpoints.fitting import hash_weights, inner
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, check_range, show
 from openmmlab_runs.files import near, read_state, write_text
 from openmmlab_runs.pictures.bands import read_view
 from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
-from openmmlab_runs.pictures.prediction import Prediction, of_sample
+from openmmlab_runs.redaction import redact_text
 
 from . import box_report, map_report
-from .intervals import compare, score_that_misses
+from .hidden import HIDDEN
+from .intervals import FEWEST, check_classes, compare, score_that_misses
+from .matching import arrays_of, of_samples, predictions
 from .page import render
 from .sections import SHOWN, sections
-from .thresholds import NAME
+from .thresholds import write_thresholds
 
 ORANGE, BLUE = (230, 120, 20), (30, 110, 230)
 Entry = dict[str, Any]
@@ -51,6 +54,8 @@ class EvaluationReportHook(Hook):
         self.folder, self.most = Path(folder) if folder else None, most
         if most is not None:
             check_range('--at-most-missed', most, 0, 1)
+        if '://' in str(folder):
+            raise UserError(f'--report {folder} is an address: give a folder of this machine, and copy it.')
         todo = 'give the report.json of a test with --report'
         self.other = read_state(Path(other), _parsed, todo) if other else None
         if other and (not folder or self.other is None):
@@ -64,13 +69,29 @@ class EvaluationReportHook(Hook):
         loop = runner.test_loop
         self.dataset = loop.dataloader.dataset
         self.meta = dict(classes=classes_of(self.dataset), palette=self.dataset.metainfo.get('palette'))
+        # What can only fail fails now, not after hours.
+        if self.most is not None:
+            score_that_misses([np.ones(1)] * len(self.dataset), self.most)
+        if self.other:
+            check_classes(self.meta['classes'], self.other)
+        if self.folder and is_main_process():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=self.folder).close()
         self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                         outputs: Sequence[Any] | None = None) -> None:
         for sample in outputs or ():
+            if 'img_path' not in sample:
+                raise UserError('--report names images by their paths, but the samples of the test have none: add '
+                                'img_path to meta_keys at the end of the test pipeline.')
             if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
-                self.found[sample.img_path] = of_sample(sample, sample.ori_shape[:2], self.meta)
+                found = arrays_of(sample.pred_instances)
+                if not (np.isfinite(found['bboxes']).all() and np.isfinite(found['scores']).all()):
+                    raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training '
+                                    'has diverged; use an earlier checkpoint.')
+                self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
+                    key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
                 maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
@@ -86,7 +107,7 @@ class EvaluationReportHook(Hook):
             return
         self.paths = {name: path for path, name in zip(sorted(found), short_names(sorted(found)), strict=True)}
         self.found = {name: found[path] for name, path in self.paths.items()}
-        is_boxes = isinstance(next(iter(self.found.values())), Prediction)
+        is_boxes = isinstance(next(iter(self.found.values())), dict)
         if is_boxes:
             self.data = self._boxes()
         report = (box_report.summarize(self.data) if is_boxes else
@@ -99,29 +120,19 @@ class EvaluationReportHook(Hook):
     def _boxes(self) -> box_report.Boxes:
         """Returns the objects of the data set, in pixels of the images as they are, and the boxes that are found."""
         infos = {info['img_path']: info for info in map(self.dataset.get_data_info, range(len(self.dataset)))}
-        images: list[Entry] = []
-        objects: list[Entry] = []
-        boxes: list[Entry] = []
-
-        def entry(box: Any, label: Any, mask: Any) -> Entry:
-            left, top, right, bottom = map(float, box)
-            size = right - left, bottom - top
-            return dict(image_id=len(images), category_id=int(label) + 1, bbox=[left, top, *size],
-                        area=size[0] * size[1], iscrowd=0, **(dict(segmentation=mask) if mask else {}))
-
-        for name, path in self.paths.items():
-            one, info = self.found[name], infos[path]
-            if 'instances' not in info:
+        rows = []
+        for number, (name, path) in enumerate(self.paths.items(), start=1):
+            if 'instances' not in infos[path]:
                 raise UserError(f'--report compares boxes with truth, but image {path} has no annotations: test on '
                                 'data that has them.')
-            images.append(dict(id=len(images) + 1, file_name=name, height=one.size[0], width=one.size[1]))
-            for true in info['instances']:
-                objects.append(dict(entry(true['bbox'], true['bbox_label'], true.get('mask')), id=len(objects) + 1,
-                                    iscrowd=int(true.get('ignore_flag', 0))))
-            for box, label, score, mask in zip(one.boxes, one.labels, one.scores.tolist(),
-                                               one.masks or [None] * len(one.boxes), strict=True):
-                boxes.append(dict(entry(box, label, mask), id=len(boxes) + 1, score=score))
-        has_masks = bool(boxes) and all('segmentation' in one for one in (*objects, *boxes))
+            rows.append(dict(self.found[name], img_id=number, instances=infos[path]['instances']))
+        has_masks = all('masks' in one and all(true.get('mask') for true in one['instances']) for one in rows)
+        truth = of_samples(rows, self.meta['classes'])
+        objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1,
+                                area=one['bbox'][2] * one['bbox'][3])
+                           for number, one in enumerate(entries, start=1)]
+                          for entries in (truth['annotations'], predictions(rows, 'segm' if has_masks else 'bbox')))
+        images = [dict(one, file_name=name) for one, name in zip(truth['images'], self.paths, strict=True)]
         return box_report.Boxes(self.meta['classes'], images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
 
     def _write(self, runner: Runner, report: Entry, is_boxes: bool) -> None:
@@ -130,8 +141,14 @@ class EvaluationReportHook(Hook):
         for one in report['suspects']:
             one['file_name'] = names[one['image_id'] - 1]
         is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
-        report = dict(report, is_exact=is_exact, notes=self._notes(report, is_exact, is_boxes),
-                      summary=f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}')
+        hidden = runner.message_hub.runtime_info.get(HIDDEN, [])  # what ReportHook tells of the metric
+        few = f'{len(names)} images are too few for intervals and comparisons: use at least {FEWEST}.'
+        report = dict(report, is_exact=is_exact, notes=[
+            'AP counts all boxes of the model; that of the metric may count fewer.' if is_boxes else
+            'Pixels with labels that are no class do not count.', *hidden, *[few] * (len(names) < FEWEST),
+            'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
+            'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.'],
+                      summary=redact_text(f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}'))
         if self.other:
             report['comparison'] = compare(report, self.other)
             show(f'Compared with the other report, this test is {report["comparison"]["verdict"]}.')
@@ -143,7 +160,6 @@ class EvaluationReportHook(Hook):
         page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
         suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
         kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / 'index.html', page)
         write_text(self.folder / 'report.json', json.dumps(kept))
         write_text(self.folder / 'suspects.json', json.dumps(dict(
@@ -151,20 +167,6 @@ class EvaluationReportHook(Hook):
             annotations=suspects,
             categories=[dict(id=number, name=name) for number, name in enumerate(report['classes'], start=1)])))
         show(f'The report is in {near(self.folder / "index.html")}.')
-
-    def _notes(self, report: Entry, is_exact: bool, is_boxes: bool) -> list[str]:
-        """Returns sentences on what the numbers do not tell."""
-        rows = [*report['images'].values()]
-        empty = sum(not any(one['objects']) for one in rows)
-        notes = [f'{empty} of {len(rows)} images have no objects.'] * bool(empty)
-        if is_boxes:
-            counts = [len(one['bbox']) for one in rows]
-            notes.append(f'All boxes of the model count, and {counts.count(max(counts))} of {len(rows)} images have '
-                         f'{max(counts)}, the most. AP of fewer, such as the best 100 of an image, is another.')
-        elif unknown := sum(one['unknown'] for one in rows):
-            notes.append(f'{unknown} pixels have labels outside of the classes, and do not count.')
-        return [*notes, 'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
-                'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.']
 
     def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
         image = next(one['id'] for one in self.data.images if one['file_name'] == name)
@@ -193,17 +195,18 @@ class EvaluationReportHook(Hook):
     def _write_thresholds(self, runner: Runner, images: Mapping[str, Entry]) -> None:
         assert self.most is not None
         found = [np.array([score for _, score in one['found']]) for one in images.values()]
-        score = score_that_misses(found, self.most)
-        file, classes = Path(runner.log_dir, NAME), {name: dict(score_thr=score) for name in self.meta['classes']}
-        content = dict(weights=hash_weights(inner(runner.model)), at_most_missed=self.most, classes=classes)
-        write_text(file, json.dumps(content, indent=1, ensure_ascii=False))
+        score, classes = score_that_misses(found, self.most), self.meta['classes']
+        file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, [(score, None)] * len(classes),
+                                self.most)
         show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
              f'{self.most:.1%} of the objects of a new image of this source.')
 
 
 def _parsed(text: str) -> Entry:
     report = json.loads(text)
-    return {key: report[key] for key in ('classes', 'images', 'metrics', 'is_exact')}
+    keys = ('objects', 'truth', *report['metrics'])
+    return dict({key: report[key] for key in ('classes', 'metrics', 'is_exact')},
+                images={name: {key: one[key] for key in keys} for name, one in report['images'].items()})
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -223,6 +226,8 @@ def _corners(entries: Sequence[Entry]) -> np.ndarray:
 def _crop(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
     """Returns the surroundings of a box, `(left, top, width, height)`: twice its size, and at least 48 pixels."""
     left, top, width, height = box
-    x, y, side = left + width / 2, top + height / 2, max(1.5 * max(width, height), 24)
-    (h, w), (x0, y0) = image.shape[:2], (int(max(x - side, 0)), int(max(y - side, 0)))
+    h, w = image.shape[:2]
+    x, y = min(max(left + width / 2, 0), w), min(max(top + height / 2, 0), h)  # boxes may lie outside
+    side = max(1.5 * max(width, height), 24)
+    x0, y0 = int(max(x - side, 0)), int(max(y - side, 0))
     return image[y0:min(int(y + side), h), x0:min(int(x + side), w)]

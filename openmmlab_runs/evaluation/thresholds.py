@@ -12,7 +12,7 @@ from openmmlab_runs.files import read_state, write_text
 from .matching import Matches
 
 NAME = 'thresholds.json'  # the file with the best scores, which a test writes and a prediction finds
-Best = tuple[float, float] | None
+Best = tuple[float, float | None] | None  # a score, and its F1
 
 
 def best_scores(matches: Matches) -> list[Best]:
@@ -20,12 +20,11 @@ def best_scores(matches: Matches) -> list[Best]:
 
     The matches are those of boxes and objects of one class; see `match`.
     """
-    return [best_score(matches.scores[own], matches.is_hit[own], int(objects)) for own, objects in (
+    return [_best_score(matches.scores[own], matches.is_hit[own], int(objects)) for own, objects in (
         (matches.predicted == label, number) for label, number in enumerate(matches.objects))]
 
 
-def best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
-    """Does so for the boxes of one class, `(N,)`: their scores, and whether they are of an object of it."""
+def _best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
     order = np.argsort(-scores, kind='stable')
     scores, hits = scores[order], is_hit[order].cumsum()
     last = np.flatnonzero(np.diff(scores, append=-np.inf))  # boxes of one score count together
@@ -38,11 +37,12 @@ def best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
     return float(min((score + below) / 2, np.nextafter(score, below))), float(f1[index])
 
 
-def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], best: Sequence[Best]) -> Path:
-    """Writes the best scores, and their F1; null without objects that are found. The hash of the weights tells to which
-    checkpoint they belong. Returns the file.
+def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], best: Sequence[Best],
+                     at_most_missed: float | None = None) -> Path:
+    """Writes scores and their F1, null without objects that are found, and the share of objects that they may miss. The
+    hash of the weights tells to which checkpoint they belong. Returns the file.
     """
-    content = dict(weights=hash_weights(model), classes={
+    content = dict(weights=hash_weights(model), at_most_missed=at_most_missed, classes={
         name: one and dict(score_thr=one[0], f1=one[1]) for name, one in zip(classes, best, strict=True)})
     write_text(folder / NAME, json.dumps(content, indent=1, ensure_ascii=False))
     return folder / NAME

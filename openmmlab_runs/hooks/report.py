@@ -20,7 +20,7 @@ from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
 from openmmlab_runs.evaluation.confusion import Confusion
-from openmmlab_runs.evaluation.hidden import what_is_hidden
+from openmmlab_runs.evaluation.hidden import HIDDEN, what_is_hidden
 from openmmlab_runs.evaluation.matching import IOU, SCORE, match
 from openmmlab_runs.evaluation.thresholds import Best, best_scores, write_thresholds
 from openmmlab_runs.files import near, write_figure, write_text
@@ -108,10 +108,8 @@ class ReportHook(Hook):
         if total is None:
             return found
         names, columns = self.confusion.classes, self.confusion.by_class(total)
-        # Those of CocoMetric with `classwise`.
-        of_class = {key.rpartition('/')[2].removesuffix('_precision'): key for key in found}
-        if {*names} <= of_class.keys():
-            columns['AP'] = [found.pop(of_class[name]) for name in names]
+        if all(keys := ap_keys(found, names)):
+            columns['AP'] = [found.pop(key) for key in keys]
         if best:
             both = zip(*(one or (math.nan, math.nan) for one in best), strict=True)
             columns['above score'], columns['best F1'] = map(list, both)
@@ -119,11 +117,19 @@ class ReportHook(Hook):
         if is_main_process():
             self.confusion.draw(total, path, title)
         note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if not self.confusion.counts else ''
+        hidden = what_is_hidden(self.confusion, runner.cfg)
+        runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = '\n'.join([
             f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes are taken for which.',
-            *what_is_hidden(self.confusion, runner.cfg)])
+            *hidden])
         return found
+
+
+def ap_keys(metrics: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Returns the names of CocoMetric's AP of each class, which may have slashes; '' without `classwise`."""
+    return [min((key for key in metrics if f'/{key}'.endswith(f'/{name}_precision')), key=len, default='')
+            for name in names]
 
 
 def table(rows: Iterable[Sequence[Any]]) -> str:

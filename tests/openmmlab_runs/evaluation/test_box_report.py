@@ -39,7 +39,7 @@ def test_each_number_by_hand(data: Boxes) -> None:
     assert found['metrics']['bbox']['by_class'][1][0] == 0
     cat, dog = found['curves']
     assert (cat['objects'], cat['f1'], cat['score']) == (2, pytest.approx(2 / 3), pytest.approx(0.85))
-    assert cat['precision'] == [1] * 51 + [0] * 50
+    assert cat['precision'] == pytest.approx([1] * 51 + [0] * 50)
     assert (dog['objects'], dog['f1'], dog['score']) == (1, 0, 1)
     assert found['errors']['counts'] == dict(Cls=1, Loc=1, Both=0, Dupe=0, Bkg=1, Miss=0)
     # Without the wrong class, dogs' only box above 0.6 is a hit: AP 1. Cats stay.

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmmlab_runs.evaluation.box_report import Boxes, matches
-from openmmlab_runs.evaluation.intervals import box_metrics, compare, draws, interval, pixel_metrics, score_that_misses
+from openmmlab_runs.evaluation.intervals import (
+    FEWEST,
+    box_metrics,
+    compare,
+    draws,
+    interval,
+    pixel_metrics,
+    score_that_misses,
+)
 from tests.conftest import refusal
 from tests.openmmlab_runs.evaluation.conftest import CLASSES, predict
 
@@ -77,8 +85,13 @@ def test_a_run_is_not_told_apart_from_itself_and_a_perfect_one_is_better(annotat
     assert verdict.startswith('worse') and 'the batches of the two tests may have a part in it' in verdict
     fewer = copy.deepcopy(own)
     del fewer['images']['3']
-    fewer['images']['4']['objects'][0] += 1  # other labels
+    moved = [dict(one, bbox=[0, *one['bbox'][1:]]) if one['image_id'] == 4 else one for one in data.objects]
+    fewer['images']['4'] = report_of(Boxes(CLASSES, data.images, moved, data.boxes))['images']['4']
     assert compare(own, fewer)['images'] == len(own['images']) - 2
+    for count, verdict in ((FEWEST, 'better'), (FEWEST - 1, 'not told apart'), (1, 'not told apart')):
+        best = report_of(perfect)
+        best['images'] = {name: best['images'][name] for name in [*best['images']][:count]}
+        assert compare(best, own)['verdict'].startswith(verdict)
     for other in (dict(own, classes=['cat']), dict(own, images={}), dict(own, metrics=dict(regions={}))):
         assert 'compare with a test on the same data' in refusal(compare, own, other)
 
@@ -111,3 +124,4 @@ def test_the_score_is_the_largest_that_keeps_the_bound(images: list[list[float]]
 def test_a_set_that_is_too_small_is_told(images: list[list[float]], told: str) -> None:
     assert told in refusal(score_that_misses, map(np.array, images), 0.1)
     assert 0 < score_that_misses([np.array([0.9])] * 9, 0.1) < 0.9
+    assert 'miss 0.0%; use a larger --at-most-missed.' in refusal(score_that_misses, [np.array([0.9])] * 9, 0.)

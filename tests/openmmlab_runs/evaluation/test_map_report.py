@@ -11,18 +11,20 @@ CLASSES = 3
 MAPS = arrays(np.uint8, (9, 12), elements=st.sampled_from([0, 1, 2, 3, 255]))
 
 
-@given(MAPS, MAPS)
-def test_pixels_are_counted(truth: np.ndarray, found: np.ndarray) -> None:
-    """Also where the truth is no class, and where the model predicts none."""
-    counts = count(truth, found, CLASSES, 255)
-    known = truth < CLASSES
-    assert counts['unknown'] == (truth == 3).sum()
-    assert counts['objects'] == [(truth == one).sum() for one in range(CLASSES)]
-    assert counts['regions'] == [[((truth == one) & (found == one)).sum() for one in range(CLASSES)],
+@given(MAPS, MAPS, st.sampled_from([255, 0, 4, -1]), st.sampled_from([3, -2]))
+def test_pixels_are_counted(raw: np.ndarray, found: np.ndarray, ignored: int, outside: int) -> None:
+    """Also where the truth is no class, where one of the classes is ignored, and where the model predicts none."""
+    truth = np.where(raw == 255, ignored, np.where(raw == 3, outside, raw.astype(int)))
+    counts = count(truth, found, CLASSES, ignored)
+    known = (raw < CLASSES) & (truth != ignored)
+    assert counts['unknown'] == (raw == 3).sum()
+    assert (np.array(counts['boundaries']) <= counts['regions']).all()
+    assert counts['objects'] == [(known & (truth == one)).sum() for one in range(CLASSES)]
+    assert counts['regions'] == [[(known & (truth == one) & (found == one)).sum() for one in range(CLASSES)],
                                  [(known & ((truth == one) | (found == one))).sum() for one in range(CLASSES)]]
     assert {(i, j): n for i, j, n in counts['confusion']} == {
         (i, j): n for i in range(CLASSES) for j in range(CLASSES + 1)
-        if (n := ((truth == i) & (np.minimum(found, CLASSES) == j)).sum())}
+        if (n := (known & (truth == i) & (np.minimum(found, CLASSES) == j)).sum())}
     assert counts['wrong'] == pytest.approx((known & (truth != found)).sum() / max(known.sum(), 1))
 
 

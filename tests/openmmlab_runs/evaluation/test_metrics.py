@@ -168,6 +168,11 @@ def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
     assert refusal(compute, CocoMetric, annotations, samples) == (
         'the model predicts class 3, but the annotations have 3 classes of the dataset: set num_classes of the '
         "model's head to that.")
+    samples[1]['pred_instances']['scores'][0] = np.nan
+    assert refusal(compute, CocoMetric, annotations, samples) == (
+        'the model predicts scores that are no numbers (NaN) for the image with id 2: its training has diverged; use '
+        'an earlier checkpoint.')
+    samples[1] = predict(annotations, share=0)[1]
     samples[2]['img_id'] = 'x'
     assert refusal(compute, CocoMetric, annotations, samples) == (
         f"the metric has predictions for the image with id 'x', but its ann_file {annotations} has no such image: set "

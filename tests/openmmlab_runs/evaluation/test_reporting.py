@@ -1,12 +1,23 @@
 """A test of a detector and of a segmentor writes a report, which another can be compared with, and scores."""
 import json
+import math
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmengine.logging import MessageHub
+from mmengine.structures import InstanceData
+from PIL import Image
 
 from openmmlab_runs import engine
 from openmmlab_runs.evaluation import page
@@ -58,6 +69,7 @@ def test_a_score_that_misses_few_objects_is_refused_or_written(toy_shapes: Path,
         engine.test(config(scope, toy_shapes, tmp_path), trained[scope].checkpoint, at_most_missed=most, **more)
 
     assert 'no score is known to miss at most 10.0% of the objects' in refusal(test, 'mmdet', 0.1)
+    assert 'no score is known to miss at most 0.0% of the objects' in refusal(test, 'mmdet', 0.)
     assert '--at-most-missed is 2, but must be a number from 0 to 1' in refusal(test, 'mmdet', 2)
     assert '--at-most-missed is for detectors' in refusal(test, 'mmseg', 0.5)
     assert 'without --tta' in refusal(test, 'mmdet', 1., tta=True)
@@ -68,8 +80,9 @@ def test_a_score_that_misses_few_objects_is_refused_or_written(toy_shapes: Path,
 
 
 @pytest.mark.parametrize('folder, text, told', [
+    ('s3://a/b', '{}', '--report s3://a/b is an address'),
     (None, '{}', 'is a part of a report: add --report FOLDER'), ('report', None, 'does not exist'),
-    ('report', '{}', "cannot be used ('classes'): give the report.json of a test with --report")])
+    ('report', '{}', "cannot be used ('metrics'): give the report.json of a test with --report")])
 def test_a_report_that_cannot_be_compared_with_is_named(folder: str | None, text: str | None, told: str, tmp_path: Path
                                                         ) -> None:
     other = tmp_path / 'report.json'
@@ -85,6 +98,80 @@ def test_names_are_text_in_a_page() -> None:
              page.chart(NAME, NAME, NAME, {NAME: ([0, 1], [0, 1])})]
     text = page.render(NAME, parts)
     assert '<script' not in text and text.count('script') == 2 * 13 and 'alert("x")' not in text
+
+
+SAMPLE = [5., 5., 25., 25., 0.9, 0]  # left, top, right, bottom, score and class
+TRUTH = [dict(bbox=SAMPLE[:4], bbox_label=0, ignore_flag=0), dict(bbox=[9, 9, 40, 40], bbox_label=1, ignore_flag=0)]
+BOXES = [SAMPLE, [5., 5., 25., 25., 0.5, 1]]
+NAMES = ['a/1.png', 'b/1.png', '<script> & $x.png', '\N{CAT}.png', 'l' * 240 + '.png', os.fsdecode(b'\xff.png')]
+
+
+def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]], names: list[str] = NAMES,
+              rank: int = 0, ranks: int = 1) -> Any:
+    """Returns the report of images with the same truth and boxes, and its page. Each rank has a part of the images."""
+    infos: list[dict[str, Any]] = [dict(img_path=str(folder / 'data' / name), instances=truth) for name in names]
+    dataset = MagicMock(metainfo=dict(classes=('car', 'car/truck')), get_data_info=infos.__getitem__)
+    dataset.__len__.return_value = len(infos)
+    runner: Any = SimpleNamespace(
+        model=None, hooks=[], message_hub=MessageHub('report'), cfg=SimpleNamespace(filename='c.py', load_from='https://a.de/x.pth?token=abc'),
+        test_loop=SimpleNamespace(evaluator=SimpleNamespace(metrics=[]),
+                                  dataloader=SimpleNamespace(dataset=dataset, batch_size=4)))
+    hook = EvaluationReportHook(folder / 'report')
+    hook.before_test(runner)
+    for info in infos[rank::ranks]:
+        Path(info['img_path']).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (64, 48)).save(info['img_path'])
+        found = torch.tensor(boxes).reshape(-1, 6)
+        sample = DetDataSample(metainfo=dict(img_path=info['img_path'], ori_shape=(48, 64)))
+        sample.pred_instances = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=found[:, 5].long(),
+                                             masks=torch.zeros(len(found), 48, 64).bool())
+        hook.after_test_iter(runner, 0, None, [sample])
+    hook.after_test_epoch(runner)
+    if rank:
+        return None
+    report = json.loads((folder / 'report/report.json').read_text(), parse_constant=lambda name: pytest.fail(name))
+    return report, (folder / 'report/index.html').read_text()
+
+
+@pytest.mark.parametrize('boxes, flags, value', [
+    ([SAMPLE], [0], 1), ([], [0], 0), ([SAMPLE], [], None), ([SAMPLE], [1], None), ([], [1], None), ([], [], None),
+    ([SAMPLE, [110., 110., 150., 150., 0.95, 0]], [0], 0.5), ([SAMPLE, [9., 9., 9., 9., 0.95, 0]], [0], 0.5)])
+def test_odd_boxes_and_names_have_a_report(boxes: list[list[float]], flags: list[int], value: float | None,
+                                           tmp_path: Path) -> None:
+    """Without boxes, without objects, with crowds only, with boxes outside of the image and of no size."""
+    truth = [dict(bbox=SAMPLE[:4], bbox_label=0, ignore_flag=flag, mask=[[5, 5, 25, 5, 25, 25]]) for flag in flags]
+    report, page = report_of(tmp_path, boxes, truth)
+    assert report['metrics']['bbox']['AP'] == [value] * 3 and {*report['images']} == {*NAMES}
+    assert report['metrics']['segm']['AP'] == [None if value is None else 0] * 3  # masks are empty
+    assert '<script' not in page and 'token=abc' not in page and not report['is_exact']
+    suspects = json.loads((tmp_path / 'report/suspects.json').read_text())['annotations']
+    assert len(suspects) == len(NAMES) * (value == 0.5)
+    assert all({'id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'} <= one.keys() for one in suspects)
+    assert any('images are too few' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
+
+
+@pytest.mark.parametrize('box, told', [
+    ([math.nan, *SAMPLE[1:]], 'the model predicts boxes that are no numbers for'),
+    ([*SAMPLE[:4], math.nan, 0], 'the model predicts boxes that are no numbers for')])
+def test_boxes_that_cannot_be_are_a_sentence(box: list[float], told: str, tmp_path: Path) -> None:
+    assert told in refusal(report_of, tmp_path, [SAMPLE, box], [])
+
+
+def in_rank(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    report_of(folder, BOXES, TRUTH, NAMES[:5], rank, 2)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_report_of_one(tmp_path: Path) -> None:
+    """Also of an odd number of images."""
+    (tmp_path / 'both').mkdir()
+    expected, _ = report_of(tmp_path / 'one', BOXES, TRUTH, NAMES[:5])
+    mp.spawn(in_rank, (tmp_path / 'both',), nprocs=2)
+    assert json.loads((tmp_path / 'both/report/report.json').read_text()) == expected
+    assert 0 < expected['metrics']['bbox']['AP'][0] < 1 and len(expected['images']) == 5
 
 
 def test_images_have_names_that_do_not_depend_on_the_place_of_the_data() -> None:

@@ -10,13 +10,11 @@ import torch
 from matplotlib.figure import Figure
 from mmengine.config import Config
 from mmengine.logging import MessageHub
-from mmengine.structures import PixelData
 from mmseg.evaluation import IoUMetric
-from mmseg.structures import SegDataSample
 
-from openmmlab_runs.evaluation.confusion import Confusion, count_boxes, match_pixels
+from openmmlab_runs.evaluation.confusion import Confusion
 from openmmlab_runs.evaluation.hidden import what_is_hidden
-from openmmlab_runs.evaluation.matching import Matches
+from openmmlab_runs.evaluation.matching import Matches, match_pixels
 from openmmlab_runs.hooks import report
 from tests.openmmlab_runs.evaluation.test_thresholds import pair
 
@@ -27,6 +25,12 @@ def test_a_table_is_aligned_and_marks_what_is_missing() -> None:
         'mAP                0.500   -\n'
         'mIoU              87.654   -')
     assert report.table([('a', 'b [c] :d:'), ('longer', 'e')]) == 'a       b [c] :d:\nlonger  e'
+
+
+def test_ap_of_a_class_whose_name_ends_that_of_another_is_its_own() -> None:
+    metrics = dict.fromkeys(('coco/car/truck_precision', 'coco/truck_precision', 'coco/bbox_mAP', 'a_precision'))
+    assert report.ap_keys(metrics, ('truck', 'car/truck', 'a', 'b', 'ruck')) == [
+        'coco/truck_precision', 'coco/car/truck_precision', 'a_precision', '', '']
 
 
 def test_the_curve_has_all_losses_and_metrics_by_iteration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -51,14 +55,13 @@ def test_the_curve_has_all_losses_and_metrics_by_iteration(monkeypatch: pytest.M
 
 def test_boxes_with_a_low_score_are_not_counted() -> None:
     matches = Matches(*map(np.array, ([0, 1, 1, 0], [0, 0, 2, 1], [0.9, 0.3, 0.8, 0.2], [2, 1])))
-    assert count_boxes(matches).tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
+    assert matches.table(0.3).tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
 
 
 def test_pixels_are_counted_as_by_mmseg() -> None:
     true, predicted = torch.randint(5, (2, 1, 20, 30))
     true[true == 3] = 255  # ignored; 4 is no class, and the prediction may be one, too
-    sample = SegDataSample(gt_sem_seg=PixelData(data=true), pred_sem_seg=PixelData(data=predicted))
-    counts = match_pixels(sample, 3, 255)
+    counts = match_pixels(true.numpy(), predicted.numpy(), 3, 255)
     hits, union, _, area = IoUMetric.intersect_and_union(predicted, true, 3, 255)
     assert counts.diagonal()[:3].tolist() == hits.tolist() and counts.sum(1)[:3].tolist() == area.tolist()
     assert (counts.sum(0) + counts.sum(1) - counts.diagonal())[:3].tolist() == union.tolist()
