@@ -15,7 +15,7 @@ from mmengine.optim import (
     ReduceOnPlateauLR,
     build_optim_wrapper,
 )
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, PARAM_SCHEDULERS
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -44,6 +44,11 @@ class UnmergedLayerDecay(LayerDecayOptimWrapperConstructor):
     """Builds mmengine's groups, with layer decay."""
 
     __call__ = DefaultOptimWrapperConstructor.__call__
+
+
+@OPTIMIZERS.register_module()
+class NotOfTorch(SGD):
+    """May treat each group by itself."""
 
 
 def built(model: nn.Module, constructor: str, **optimizer: Any) -> OptimWrapper:
@@ -189,6 +194,16 @@ def test_fused_steps_differ_by_rounding_only(options: dict[str, Any]) -> None:
     # of at most lr * 2n to 4n + 8, and each step rounds weights below 4 three times: less than 2**9 roundings in all.
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=2**9 * 2.**-24)
+
+
+def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_told() -> None:
+    assert len(built(nn.Linear(2, 2), MERGED, type='NotOfTorch').optimizer.param_groups) == 2
+    wrapper = build_optim_wrapper(model := nn.Linear(2, 2), dict(
+        constructor=MERGED, optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.)))
+    for one in model.parameters():
+        one.grad = torch.ones_like(one)
+    assert wrapper.clip_func([*model.parameters()], max_norm=1.) == pytest.approx(6**0.5)
+    assert model.bias.grad.norm() < 1
 
 
 @pytest.mark.parametrize('kind, device', [('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta')])
