@@ -13,8 +13,9 @@ from openmmlab_runs.files import to_bytes, write_bytes, write_text
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+    HAS_HUB = True
 except ImportError:
-    hf_hub_download = None  # type: ignore[assignment]
+    HAS_HUB = False
 
     class PyTorchModelHubMixin:  # type: ignore[no-redef]
         """Replaces huggingface_hub's mixin if it is not installed: every method raises an error."""
@@ -68,8 +69,9 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
             raise UserError(f'init_cfg is {kwargs["init_cfg"]}, but from_pretrained loads the weights of {source}: '
                             'leave init_cfg out.')
         try:
-            if hf_hub_download and not Path(source).is_dir() and not kwargs.get('local_files_only'):
-                place = dict(repo_id=str(source), filename='model.safetensors', revision=kwargs.get('revision'))
+            if HAS_HUB and not Path(source).is_dir() and not kwargs.get('local_files_only'):
+                place: dict[str, Any] = dict(
+                    repo_id=str(source), filename='model.safetensors', revision=kwargs.get('revision'))
                 if away := unreachable(place):
                     kwargs['local_files_only'] = True
                     hf_hub_download(**place, cache_dir=kwargs.get('cache_dir'), local_files_only=True)

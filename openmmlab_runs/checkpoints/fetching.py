@@ -130,7 +130,7 @@ def unreachable(place: Mapping[str, Any]) -> str:
         place: Arguments of `huggingface_hub.hf_hub_url`.
     """
     from huggingface_hub import get_session, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
     url = hf_hub_url(**place)
     try:
         within(url, lambda: get_session().head(url, headers=build_hf_headers(), timeout=ANSWER), ANSWER)
