@@ -6,13 +6,16 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from openmmlab_runs.checkpoints.fetching import unreachable
 from openmmlab_runs.checkpoints.reading import check_tensors
 from openmmlab_runs.errors import UserError, did_you_mean
 from openmmlab_runs.files import to_bytes, write_bytes, write_text
 
 try:
-    from huggingface_hub import PyTorchModelHubMixin
+    from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+    HAS_HUB = True
 except ImportError:
+    HAS_HUB = False
 
     class PyTorchModelHubMixin:  # type: ignore[no-redef]
         """Replaces huggingface_hub's mixin if it is not installed: every method raises an error."""
@@ -58,16 +61,27 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
 
         Raises:
             UserError: If config.json is damaged or has an unknown key, or the weights are not finite, or do not fit
-                these arguments.
-            OSError: If there are no such files, or the hub cannot be reached.
+                these arguments; or if the hub cannot be reached, and its cache does not have the files.
+            OSError: If there are no such files.
         """
-        source = pretrained_model_name_or_path
+        source, away = pretrained_model_name_or_path, ''
         if kwargs.get('init_cfg'):
             raise UserError(f'init_cfg is {kwargs["init_cfg"]}, but from_pretrained loads the weights of {source}: '
                             'leave init_cfg out.')
         try:
+            if HAS_HUB and not Path(source).is_dir() and not kwargs.get('local_files_only'):
+                place: dict[str, Any] = dict(
+                    repo_id=str(source), filename='model.safetensors', revision=kwargs.get('revision'))
+                if away := unreachable(place):
+                    kwargs['local_files_only'] = True
+                    hf_hub_download(**place, cache_dir=kwargs.get('cache_dir'), local_files_only=True)
             model = super().from_pretrained(source, **{'strict': True, **kwargs})
-        except (UserError, OSError):
+        except OSError as error:
+            if not away:
+                raise
+            raise UserError(f'{source} is not in the cache of the Hugging Face hub, and cannot be fetched ({away}): '
+                            'check the network, or name a folder.') from error
+        except UserError:
             raise
         except Exception as error:  # of a damaged file, of the constructor, or of load_state_dict
             reason = ' '.join(str(error).split()).rstrip('.')

@@ -48,7 +48,8 @@ def run_package() -> None:
 def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:
     """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
 
-    A module, whose name has `_` for `-`, is imported only when it is called. `--version` prints a `version`.
+    A module, whose name has `_` for `-`, is imported only when it is called. For `--help`, it runs without its package,
+    which may import much. `--version` prints a `version`.
     """
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):
@@ -60,7 +61,11 @@ def run_command(program: str, package: str, commands: Mapping[str, str], version
         say(f'{program} {version}')
     elif name in commands:
         sys.argv = [f'{program} {name}', *options]  # as argparse tells it
-        import_module(f'{package}.{name.replace("-", "_")}').main()
+        module = name.replace('-', '_')
+        if {'-h', '--help'} & {*options} and (top := find_spec(package.partition('.')[0])) and top.origin:
+            run_path(str(Path(top.origin).parent.joinpath(*package.split('.')[1:], f'{module}.py')))['main']()
+        else:
+            import_module(f'{package}.{module}').main()
     else:
         raise UserError(f'{name!r} is not a command{did_you_mean(name, commands)}; there are {", ".join(commands)}.')
 

@@ -48,17 +48,29 @@ def test_an_option_of_the_config_that_cannot_be_read_is_told(option: str, words:
     assert f'error: --cfg-options {option} {words}' in capsys.readouterr().err
 
 
-def test_the_help_does_not_wait_for_what_training_needs(run_python: Run) -> None:
-    done = run_python('''
+HEAVY = ('torch._dynamo', 'torch.onnx', 'transformers', 'mmengine.runner', 'mmcv', 'mmdet', 'mmseg', 'matplotlib',
+         'pandas', 'torch')
+
+
+@pytest.mark.parametrize('command, allowed', [
+    *((name, ()) for name in ('train', 'test', 'check')), ('predict', ('torch', 'matplotlib')),
+    *((name, HEAVY[2:5] + HEAVY[7:]) for name in ('new-config', 'swap')), ('export', HEAVY)])
+def test_the_help_does_not_wait_for_what_the_command_needs(command: str, allowed: tuple[str, ...], run_python: Run
+                                                           ) -> None:
+    done = run_python(f'''
 import sys
-from cpvt_mm.__main__ import main
-sys.argv = ['cpvt_mm', 'train', '--help']
+from openmmlab_runs.cli import run_package
+sys.argv = ['cpvt_mm', '{command}', '--help']
 try:
-    main()
+    run_package()
 finally:
-    print({'mmcv', 'mmdet', 'mmseg'} & sys.modules.keys())
+    print({{*{HEAVY}}} - {{*{allowed}}} & sys.modules.keys())
 ''')
-    assert done.stdout.startswith('usage: cpvt_mm train ') and done.stdout.endswith('\nset()\n'), done.stderr
+    assert done.stdout.startswith(f'usage: cpvt_mm {command} ') and done.stdout.endswith('\nset()\n'), done.stderr
+
+
+def test_importing_the_package_does_not_wait_for_the_compiler(run_python: Run) -> None:
+    assert run_python('import sys, cpvt_mm; print("torch._dynamo" in sys.modules)').stdout == 'False\n'
 
 
 @pytest.mark.parametrize('module', ['openmmlab_runs.evaluation.metrics', 'cpvt_mm.preprocessors'])

@@ -174,9 +174,12 @@ def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
     monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(
         folder_path, tmp_path / repo_id))
-    monkeypatch.setattr('huggingface_hub.hub_mixin.hf_hub_download', lambda repo_id, filename, **_: str(
-        tmp_path / repo_id / filename))
+    for module in ('huggingface_hub.hub_mixin', 'cpvt_mm.hub'):
+        monkeypatch.setattr(f'{module}.hf_hub_download', lambda repo_id, filename, **_: str(
+            tmp_path / repo_id / filename))
     model.push_to_hub('me/narrow')
     assert {path.name for path in (tmp_path / 'me/narrow').iterdir()} == {
         'config.json', 'model.safetensors', 'README.md'}
-    assert_same(CPVT.from_pretrained('me/narrow'), model)
+    for away in ('', 'the hub does not answer'):
+        monkeypatch.setattr('cpvt_mm.hub.unreachable', lambda place, away=away: away)
+        assert_same(CPVT.from_pretrained('me/narrow'), model)

@@ -3,7 +3,7 @@ import hashlib
 import importlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from filelock import FileLock  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
-from openmmlab_runs.errors import UserError, explain, show
+from openmmlab_runs.errors import UserError, explain, first_line, show
 from openmmlab_runs.files import whole_file
 from openmmlab_runs.registry import FUNCTIONS
 from openmmlab_runs.waiting import within
@@ -114,11 +114,31 @@ def size_of(address: str) -> int | None:
     try:
         if place := on_hub(address):
             from huggingface_hub import get_hf_file_metadata, hf_hub_url
-            return get_hf_file_metadata(hf_hub_url(**place), timeout=ANSWER).size
+            return None if unreachable(place) else get_hf_file_metadata(hf_hub_url(**place), timeout=ANSWER).size
         with urlopen(Request(address, method='HEAD'), timeout=ANSWER) as answer:
             return int(answer.headers.get('Content-Length') or 0)
     except Exception:  # of many types, also of a package that is not installed
         return None
+
+
+def unreachable(place: Mapping[str, Any]) -> str:
+    """Returns why the hub does not answer within `ANSWER` seconds; '' if it does.
+
+    The hub is asked once. The functions of huggingface_hub ask six times, and log each failure.
+
+    Args:
+        place: Arguments of `huggingface_hub.hf_hub_url`.
+    """
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+    url = hf_hub_url(**place)
+    try:
+        within(url, lambda: get_session().head(url, headers=build_hf_headers(), timeout=ANSWER), ANSWER)
+    except ConnectionError as error:  # of huggingface_hub: HF_HUB_OFFLINE is set
+        return first_line(error).rstrip('.')
+    except Exception:  # of requests or httpx
+        return f'{urlparse(url).netloc} does not answer'
+    return ''
 
 
 def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Path:
@@ -134,13 +154,14 @@ def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Pa
             raise
         except Exception as error:  # of many types
             failures.append(f'{place}: {explain(error)}')
-            print_log(failures[-1], 'current', logging.WARNING)
     if not file:
         url = next((place for place in places if not on_hub(place)), None)
         elsewhere = f'download {url} elsewhere and save it as {cache_file(url)}' if url else 'name a local file'
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address, the '
                         f'network and that the cache (TORCH_HOME, HF_HOME) can be written, or {elsewhere}, or train '
                         'without it (init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
+    for failure in failures:
+        print_log(failure, 'current', logging.WARNING)
     if (named := CHECKSUM.search(file.name)) and not (found := sha256(file)).startswith(named[1]):
         raise UserError(f'checkpoint {address} ({file}) is damaged (its SHA-256 begins with {found[:8]}, not '
                         f'{named[1][:8]}): remove this file to fetch it again.')
@@ -154,6 +175,8 @@ def _from_hub(address: str, place: dict[str, Any]) -> Path:
         raise UserError(f'checkpoint {address} needs a package that is not installed: pip install huggingface_hub.'
                         ) from error
     show(f'fetching {address}')
+    if reason := unreachable(place):
+        raise ConnectionError(reason)
     return Path(hf_hub_download(**place))
 
 

@@ -1,21 +1,28 @@
 """Merged groups of an optimizer: weights are those of mmengine's groups, and either resumes the other's checkpoints."""
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, build_optim_wrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.optim import (
+    DefaultOptimWrapperConstructor,
+    OptimWrapper,
+    OptimWrapperDict,
+    ReduceOnPlateauLR,
+    build_optim_wrapper,
+)
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, PARAM_SCHEDULERS
 from torch import Tensor, nn
 from torch.optim import SGD
 
 from cpvt_mm.optim import LayerDecayOptimWrapperConstructor
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.hooks.same_state import STATE
+from openmmlab_runs.hooks.same_state import STATE, check_resumes, state_of
 from openmmlab_runs.optimizer_groups import regroup
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.openmmlab_runs.hooks.test_same_state import toy
@@ -37,6 +44,11 @@ class UnmergedLayerDecay(LayerDecayOptimWrapperConstructor):
     """Builds mmengine's groups, with layer decay."""
 
     __call__ = DefaultOptimWrapperConstructor.__call__
+
+
+@OPTIMIZERS.register_module()
+class NotOfTorch(SGD):
+    """May treat each group by itself."""
 
 
 def built(model: nn.Module, constructor: str, **optimizer: Any) -> OptimWrapper:
@@ -95,6 +107,76 @@ def test_weights_are_the_same_to_the_bit_and_either_resumes_the_other(
     assert_same(everything, ours, trained(merged, 'old-resumed', str(tmp_path / 'old.pth')))
 
 
+class Steps:
+    """What a runner has of two models with an optimizer each, as a GAN has, or of one."""
+
+    def __init__(self, constructor: str, kind: dict[str, Any], schedule: dict[str, Any], count: int) -> None:
+        torch.manual_seed(0)
+        self.model = nn.ModuleDict({name: nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1))
+                                    for name in 'ab'[:count]})
+        for part in self.model.values():
+            part[2].weight.requires_grad = False
+        made = {name: build_optim_wrapper(part, dict(
+            constructor=constructor, optimizer=dict(lr=0.1, weight_decay=0.5, **kind), paramwise_cfg=dict(
+                bias_lr_mult=2., norm_decay_mult=0., bypass_duplicate=True, custom_keys={'2': dict(lr_mult=3.)})))
+            for name, part in self.model.items()}
+        rates = {name: [PARAM_SCHEDULERS.build(dict(schedule), default_args=dict(optimizer=wrapper))]
+                 for name, wrapper in made.items()}
+        self.optim_wrapper, self.param_schedulers = (
+            (OptimWrapperDict(**made), rates) if count == 2 else (made['a'], rates['a']))
+        self.made, self.rates = made, rates
+        self.train_loop, self.hooks = SimpleNamespace(max_iters=9), []
+
+    def step(self, seed: int) -> None:
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+        for name, wrapper in self.made.items():
+            wrapper.optimizer.step()
+            for one in self.rates[name]:
+                one.step(dict(loss=1.)) if isinstance(one, ReduceOnPlateauLR) else one.step()
+
+    def saved(self, told: bool) -> dict[str, Any]:
+        rates = {name: [one.state_dict() for one in each] for name, each in self.rates.items()}
+        return copy.deepcopy(dict(
+            meta=dict(iter=3, **{STATE: state_of(self)} if told else {}), optimizer=self.optim_wrapper.state_dict(),
+            param_schedulers=rates if len(rates) == 2 else rates['a'], weights=self.model.state_dict()))
+
+    def resume(self, checkpoint: dict[str, Any]) -> None:
+        check_resumes(self, checkpoint, 0)
+        self.model.load_state_dict(checkpoint['weights'])
+        self.optim_wrapper.load_state_dict(checkpoint['optimizer'])
+        states = checkpoint['param_schedulers']
+        for name, each in self.rates.items():
+            for one, state in zip(each, states[name] if isinstance(states, dict) else states, strict=True):
+                one.load_state_dict(state)
+
+
+@pytest.mark.parametrize('count', [1, 2])
+@pytest.mark.parametrize('schedule', [
+    dict(type='CosineAnnealingLR', end=6, eta_min_ratio=0.1), dict(type='PolyLR', end=6, eta_min=0.01),
+    dict(type='ReduceOnPlateauLR', monitor='loss', patience=0, min_value=0.02)], ids=lambda schedule: schedule['type'])
+@pytest.mark.parametrize('kind', [dict(type='AdamW'), dict(type='SGD', momentum=0.9, nesterov=True)],
+                         ids=lambda kind: kind['type'])
+def test_steps_after_a_checkpoint_of_other_groups_are_those_of_one_run(
+        kind: dict[str, Any], schedule: dict[str, Any], count: int) -> None:
+    whole = Steps(MMENGINES, kind, schedule, count)
+    for seed in range(6):
+        whole.step(seed)
+    for first, then, told in ((MERGED, MMENGINES, True), (MMENGINES, MERGED, True), (MMENGINES, MERGED, False)):
+        before, after = (Steps(constructor, kind, schedule, count) for constructor in (first, then))
+        assert len({len(one.made['a'].optimizer.param_groups) for one in (before, after)}) == 2
+        for seed in range(3):
+            before.step(seed)
+        after.resume(before.saved(told))
+        for seed in range(3, 6):
+            after.step(seed)
+        torch.testing.assert_close(after.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+        for name, part in after.model.items():
+            assert groups_by_name(part, after.made[name]) == groups_by_name(whole.model[name], whole.made[name])
+            assert after.made[name].get_lr()['base_lr'] == whole.made[name].get_lr()['base_lr']
+
+
 @pytest.mark.parametrize('options', [dict(type='AdamW'), dict(type='Adam'), dict(type='SGD', momentum=0.9)],
                          ids=lambda options: options['type'])
 def test_fused_steps_differ_by_rounding_only(options: dict[str, Any]) -> None:
@@ -112,6 +194,16 @@ def test_fused_steps_differ_by_rounding_only(options: dict[str, Any]) -> None:
     # of at most lr * 2n to 4n + 8, and each step rounds weights below 4 three times: less than 2**9 roundings in all.
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=2**9 * 2.**-24)
+
+
+def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_told() -> None:
+    assert len(built(nn.Linear(2, 2), MERGED, type='NotOfTorch').optimizer.param_groups) == 2
+    wrapper = build_optim_wrapper(model := nn.Linear(2, 2), dict(
+        constructor=MERGED, optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.)))
+    for one in model.parameters():
+        one.grad = torch.ones_like(one)
+    assert wrapper.clip_func([*model.parameters()], max_norm=1.) == pytest.approx(6**0.5)
+    assert model.bias.grad.norm() < 1
 
 
 @pytest.mark.parametrize('kind, device', [('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta')])

@@ -38,8 +38,16 @@ def saved(**kwargs: bool) -> bytes:
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves files with a commit and a tag, as the hub does; 'slow' pauses in the middle, 'cut' ends there."""
+    """Serves files with a commit and a tag, as the hub does; 'slow' pauses in the middle, 'cut' ends there, and 'mute'
+    does not answer.
+    """
     server: 'Server'
+
+    def do_HEAD(self) -> None:
+        if 'mute' in self.path:
+            self.server.requests.append(self.path)
+        else:
+            super().do_HEAD()
 
     def end_headers(self) -> None:
         if not self.path.startswith('/api/'):
@@ -197,6 +205,30 @@ read_checkpoint('hf://owner/name/no.pth')
     assert server.tokens == {'Bearer of-a-variable'} and not (tmp_path / 'torch').exists()
     assert 'checkpoint hf://owner/name/no.pth cannot be fetched (hf://owner/name/no.pth: ' in told
     assert ': check the address, the network ' in told and 'or name a local file, or train' in told
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_a_sentence_tells(server: Server, tmp_path: Path) -> None:
+    code = """
+from cpvt_mm import CPVT
+from openmmlab_runs.checkpoints.fetching import size_of
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+print(size_of('hf://owner/mute'))
+for load, name in ((read_checkpoint, 'hf://owner/mute'), (CPVT.from_pretrained, 'owner/mute')):
+    try:
+        load(name)
+    except Exception as error:
+        print(f'{type(error).__name__}: {error}')
+"""
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT, env={
+        **os.environ, 'HF_ENDPOINT': server.url, 'HF_HOME': str(tmp_path)})
+    assert server.requests == ['/owner/mute/resolve/main/model.safetensors'] * 3
+    size, fetching, *told = (done.stdout + done.stderr).splitlines()
+    assert size == 'None' and fetching.endswith(' fetching hf://owner/mute')
+    host = server.url.removeprefix('http://')
+    assert told[0].startswith('UserError: checkpoint hf://owner/mute cannot be fetched (hf://owner/mute: '
+                              f'ConnectionError: {host} does not answer): check the address, the network and ')
+    assert told[1:] == ['UserError: owner/mute is not in the cache of the Hugging Face hub, and cannot be fetched '
+                        f'({host} does not answer): check the network, or name a folder.']
 
 
 def test_without_huggingface_hub_a_sentence_names_it(monkeypatch: MonkeyPatch) -> None:
