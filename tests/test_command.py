@@ -1,5 +1,8 @@
 """The command `cpvt_mm`: its subcommands are those of tools/, under other names."""
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,34 @@ def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_
     cfg = load_config('work_dirs/my/my.py')
     assert (cfg.scale, cfg.max_iters, cfg.batch_size) == ((96, 64), 2, 2)
     assert (tmp_path / 'work_dirs/my/iter_2.pth').is_file() and [*tmp_path.glob('work_dirs/my/best_*.pth')]
+
+
+# How each line begins that a newcomer sees, of five commands in turn.
+TABLE, CLASSES = '[┏┃┡│└]', '(class|sun|ball|kite|boat|square)  +'
+LINES = {
+    'new-config {data} my.py --task boxes --arch nano --random-weights --iters 2 --batch 2': (
+        '.* has COCO annotations', 'train: ', 'val: ', 'val has no object of class ', 'Images are ', 'Boxes have ',
+        r'\d+ (images|objects) were seen', 'The backbone starts from random weights', 'Padding is ', 'Look at ',
+        'Wrote my.py. Next: cpvt_mm train my.py'),
+    'check my.py': (
+        r'\d+ (images|objects) were seen', 'train: ', 'val, test: ', TABLE, 'Suggested: ', 'Images checked: '),
+    'train my.py': (
+        'Checking model and data. All details are in ',
+        '(model|weights|train|val|classes|batch|schedule|results in|loss and metrics|best checkpoint)  +', CLASSES,
+        r'[12]/2  loss \d', 'validation after ', 'coco/bbox_', 'work_dirs/my/confusion.png ', 'The metric has no boxes '),
+    'test my.py work_dirs/my/iter_2.pth': (
+        'Checking model and data. All details are in ', 'coco/bbox_', 'test, by class ', 'work_dirs/.*confusion.png ',
+        CLASSES, 'The metric has no boxes ', 'Predictions take the best scores '),
+    'predict {data}/images/validation my.py work_dirs/my/iter_2.pth': (
+        'Boxes are painted from the best score ', 'note: images are shown at ', '4 of 4 images painted in outputs; '),
+}
+
+
+@pytest.mark.slow
+def test_each_line_that_a_newcomer_sees_is_of_this_project(data: Path, tmp_path: Path) -> None:
+    for command, beginnings in LINES.items():
+        args = shlex.split(command.format(data=data))
+        done = subprocess.run([sys.executable, '-m', 'cpvt_mm', *args], cwd=tmp_path, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        others = [line for line in done.stdout.splitlines() if line and not re.match('|'.join(beginnings), line)]
+        assert (done.returncode, others) == (0, [])
