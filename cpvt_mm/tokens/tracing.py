@@ -19,8 +19,7 @@ def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
 class PatchConv2d(nn.Conv2d):
     """A convolution whose stride is its kernel size, over maps or over patches that are cut already.
 
-    Packed images and traced code cut them: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in
-    ATen).
+    Packed images and traced code cut them: torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in ATen).
     """
 
     def forward(self, x: Tensor) -> Tensor:
