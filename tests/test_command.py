@@ -116,7 +116,7 @@ LINES = {
     'train my.py': (
         'Checking model and data. All details are in ',
         '(model|weights|train|val|classes|batch|schedule|results in|loss and metrics|best checkpoint)  +', CLASSES,
-        r'[12]/2  loss \d', 'validation after ', 'coco/bbox_', 'work_dirs/.*confusion.png ', 'The metric has no boxes '),
+        r'\d/2  loss ', 'validation after ', 'coco/bbox_', 'work_dirs/.*confusion.png ', 'The metric has no boxes '),
     'test my.py work_dirs/my/iter_2.pth': (
         'Checking model and data. All details are in ', 'coco/bbox_', 'test, by class ', 'work_dirs/.*confusion.png ',
         CLASSES, 'The metric has no boxes ', 'Predictions take the best scores '),
