@@ -85,7 +85,7 @@ def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> s
         return '' if fits else 'have clip_border=True in its bbox_coder, and RoIAlign with aligned=True'
     for name, layer in part.named_modules():
         if not (isinstance(layer, LAYERS) or [*layer.children()] or getattr(layer, 'track_running_stats', False)
-                or name.startswith('loss') or isinstance(part, MaskFormerFusionHead)):
+                or 'loss' in name or isinstance(part, MaskFormerFusionHead)):
             return f'have no {type(layer).__name__} ({name})'
     if isinstance(part, UPerHead) and (part.align_corners or (test_cfg or {}).get('mode', 'whole') != 'whole'):
         return "have align_corners=False, and the model mode='whole' in test_cfg"

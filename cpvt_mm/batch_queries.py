@@ -25,7 +25,6 @@ class Queries:
         encoder.register_forward_pre_hook(self.choose, with_kwargs=True)
         head.cls_branches[decoder.num_layers].register_forward_hook(self.leave_out_padding)
         if isinstance(detector, DDQDETR):  # it completes queries by itself
-            encoder.register_forward_hook(self.clear)
             decoder.register_forward_pre_hook(self.complete, with_kwargs=True)
             return
         decoder.register_forward_pre_hook(self.cut, with_kwargs=True)
@@ -58,16 +57,15 @@ class Queries:
         return scores if self.padding is None else scores.masked_fill(
             self.padding[..., None], torch.finfo(scores.dtype).min)
 
-    def clear(self, encoder: nn.Module, args: object, memory: Tensor) -> Tensor:
-        """Sets the memory `(B, N, C)` of DDQ to zero in the padding, by which `complete` knows queries from there."""
-        return memory if self.padding is None else memory.masked_fill(self.padding[..., None], 0)
-
     def complete(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Replaces a query `(B, Q, C)` from the padding by one of those with which DDQ completes the number."""
-        if self.padding is not None:
-            wrong = (kwargs['query'] == self.detector.query_map.bias).all(2, keepdim=True)
-            kwargs['query'] = kwargs['query'].masked_fill(wrong, 0)
-            kwargs['reference_points'] = kwargs['reference_points'].masked_fill(wrong, 0.5)
+        """Replaces a query `(B, Q, C)` from no place of the image by one of those with which DDQ completes the number.
+
+        All such places have one box and one score, so that rounding decides which of them mmdet takes.
+        """
+        if not decoder.training:
+            nowhere = (kwargs['reference_points'] == 1).all(2, keepdim=True)
+            kwargs['query'] = kwargs['query'].masked_fill(nowhere, 0)
+            kwargs['reference_points'] = kwargs['reference_points'].masked_fill(nowhere, 0.5)
         return args, kwargs
 
     def cut(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
