@@ -17,37 +17,41 @@ from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
 
-from mmdet.models import (  # noqa: E402
-    DETR, DINO, FPN, CascadeRoIHead, ChannelMapper, CSPNeXtPAFPN, DDQDETR, DDQDETRHead, DeformableDETR,
-    DeformableDETRHead, DETRHead, DINOHead, Mask2FormerHead, MaskFormerFusionHead, MaskFormerHead, RetinaHead, RPNHead,
-    StandardRoIHead)
+from mmdet import models  # noqa: E402
 from mmdet.models.layers import SinePositionalEncoding  # noqa: E402
 from mmdet.models.task_modules import DeltaXYWHBBoxCoder  # noqa: E402
-from mmseg.models import Mask2FormerHead as MMSegMask2FormerHead  # noqa: E402
-from mmseg.models import UPerHead  # noqa: E402
+from mmseg.models import Mask2FormerHead, UPerHead  # noqa: E402
 
-PER_REGION = (StandardRoIHead, CascadeRoIHead, MaskFormerFusionHead)  # they compute each RoI, or each image, alone
-KNOWN = (FPN, ChannelMapper, CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *PER_REGION, UPerHead, MaskFormerHead,
-         Mask2FormerHead, MMSegMask2FormerHead, DETRHead, DeformableDETRHead, DINOHead, DDQDETRHead)
-DETECTORS = (DETR, DeformableDETR, DINO, DDQDETR)  # they have an encoder and a decoder of their own
+# Parts that compute each region, or each image, alone.
+SEPARATE = (models.StandardRoIHead, models.CascadeRoIHead, models.MaskFormerFusionHead)
+KNOWN = (models.FPN, models.ChannelMapper, models.CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *SEPARATE, UPerHead,
+         models.MaskFormerHead, models.Mask2FormerHead, Mask2FormerHead, models.DETRHead, models.DeformableDETRHead,
+         models.DINOHead, models.DDQDETRHead)
+DETECTORS = (models.DETR, models.DeformableDETR, models.DINO, models.DDQDETR)  # with an encoder and a decoder
+TRAINED = (models.DETR, models.DeformableDETR, models.DINO)
 # Layers that compute each cell of a map from itself, or get a hook here. Norms with stored statistics are known, too.
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.LayerNorm, nn.GroupNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Dropout2d,
           nn.AdaptiveAvgPool2d, CeilMaxPool2d, nn.Sequential, nn.ModuleList, nn.Linear, nn.Embedding, nn.Dropout,
           nn.Identity, nn.Upsample, Scale, SinePositionalEncoding)
 
 
-def make_batch_invariant(model: nn.Module) -> None:
+def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
     """Registers forward hooks that make predictions in eval mode independent of the other images of a batch.
 
-    They are those of the image alone, padded to multiples of 32 pixels, up to rounding. Training does not change.
+    They are those of the image alone, padded to multiples of 32 pixels, up to rounding.
 
     Args:
         model: Detector or segmentor of a backbone of cpvt_mm with `padding='exact'`, and parts of types in `KNOWN`.
+        training: Whether this is also for what images add to the losses of queries, for models of types in `TRAINED`;
+            denoising queries stay random. Defaults to False: training does not change.
 
     Raises:
         UserError: If a part or setting is not known; in a forward pass, if a side of the batch is no multiple of 32.
     """
-    batch = Batch()
+    if training and type(model) not in TRAINED:
+        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of '
+                        f'{", ".join(known.__name__ for known in TRAINED)} need not: leave out training.')
+    batch = Batch(training)
     parts = {name: part for name, part in model.named_children() if name not in ('data_preprocessor', 'auxiliary_head')}
     for name, part in parts.items():
         own = type(model) in DETECTORS and name not in ('backbone', 'neck', 'bbox_head')
@@ -57,18 +61,21 @@ def make_batch_invariant(model: nn.Module) -> None:
     for part in parts.values():
         if isinstance(part, Backbone):
             part.register_forward_pre_hook(batch.begin)
-        elif not isinstance(part, PER_REGION):
+        elif not isinstance(part, SEPARATE):
             batch.follow(part)
-    if getattr(model, 'as_two_stage', isinstance(model, DINO)):
+    if getattr(model, 'as_two_stage', isinstance(model, models.DINO)):
         Queries(batch, model)
 
 
 @HOOKS.register_module()
 class BatchInvariantHook(Hook):
-    """Calls `make_batch_invariant` for the model of a run, with the same errors."""
+    """Calls `make_batch_invariant` for the model of a run, with the same arguments and errors."""
+
+    def __init__(self, training: bool = False) -> None:
+        self.training = training
 
     def before_run(self, runner: Runner) -> None:
-        make_batch_invariant(getattr(runner.model, 'module', runner.model))
+        make_batch_invariant(getattr(runner.model, 'module', runner.model), self.training)
 
 
 def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> str:
@@ -78,22 +85,22 @@ def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> s
         return '' if fits else "have padding='exact', and strides that divide 32"
     if type(part) not in KNOWN and not own:
         return f'be one of CPVT, PyramidCPVT, {", ".join(dict.fromkeys(known.__name__ for known in KNOWN))}'
-    if isinstance(part, StandardRoIHead | CascadeRoIHead):
+    if isinstance(part, models.StandardRoIHead | models.CascadeRoIHead):
         coders = [layer.bbox_coder for layer in part.modules() if hasattr(layer, 'bbox_coder')]
         fits = all(coder.clip_border for coder in coders) and all(
             getattr(layer, 'aligned', False) for layer in part.modules() if hasattr(layer, 'spatial_scale'))
         return '' if fits else 'have clip_border=True in its bbox_coder, and RoIAlign with aligned=True'
     for name, layer in part.named_modules():
         if not (isinstance(layer, LAYERS) or [*layer.children()] or getattr(layer, 'track_running_stats', False)
-                or 'loss' in name or isinstance(part, MaskFormerFusionHead)):
+                or 'loss' in name or isinstance(part, models.MaskFormerFusionHead)):
             return f'have no {type(layer).__name__} ({name})'
     if isinstance(part, UPerHead) and (part.align_corners or (test_cfg or {}).get('mode', 'whole') != 'whole'):
         return "have align_corners=False, and the model mode='whole' in test_cfg"
     if isinstance(part, DENSE):
-        key = 'min_bbox_size' if isinstance(part, RPNHead) else 'score_thr'
+        key = 'min_bbox_size' if isinstance(part, models.RPNHead) else 'score_thr'
         if not part.use_sigmoid_cls or (part.test_cfg or {}).get(key, -1) < 0:
             return f'have use_sigmoid=True, and {key} of at least 0'
-    if isinstance(part, RPNHead):
+    if isinstance(part, models.RPNHead):
         coder = part.bbox_coder
         fits = coder.clip_border and type(coder) is DeltaXYWHBBoxCoder and not coder.add_ctr_clamp
         return '' if fits else 'have a DeltaXYWHBBoxCoder with clip_border'

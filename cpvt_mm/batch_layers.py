@@ -17,30 +17,32 @@ from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
 
-from mmdet.models.dense_heads import (  # noqa: E402
-    ATSSHead, FCOSHead, RetinaHead, RPNHead, RTMDetHead, RTMDetSepBNHead)
-from mmdet.models.layers import DDQTransformerDecoder, DinoTransformerDecoder, SinePositionalEncoding  # noqa: E402
-from mmdet.models.layers.transformer import (  # noqa: E402
-    DeformableDetrTransformerDecoder, DeformableDetrTransformerEncoder, Mask2FormerTransformerEncoder,
-    coordinate_to_encoding)
+from mmdet.models import dense_heads  # noqa: E402
+from mmdet.models.layers import SinePositionalEncoding, transformer  # noqa: E402
 from mmdet.models.layers.transformer.mask2former_layers import Mask2FormerTransformerDecoderLayer  # noqa: E402
 from mmseg.models.decode_heads.psp_head import PPM  # noqa: E402
 
-DENSE = (RPNHead, RetinaHead, FCOSHead, ATSSHead, RTMDetHead, RTMDetSepBNHead)
+DENSE = (dense_heads.RPNHead, dense_heads.RetinaHead, dense_heads.FCOSHead, dense_heads.ATSSHead,
+         dense_heads.RTMDetHead, dense_heads.RTMDetSepBNHead)
+DEFORMABLE = (transformer.DeformableDetrTransformerEncoder, transformer.DeformableDetrTransformerDecoder)
 # Positional and keyword arguments of a layer, as a hook gets and returns them.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Batch:
-    """The padding of the batch that is predicted, and hooks for layers; they do nothing without padding."""
+    """The padding of a batch, and hooks for layers. They do nothing without padding, nor in training by default."""
 
     sizes: tuple[Size, ...] = ()  # of each image, in multiples of 32 pixels; none without padding
     whole: Size = (32, 32)  # of the batch
     masks: dict[Size, Tensor]  # `(B, H, W)` in bool: which cells of maps of a size are padding
 
+    def __init__(self, training: bool = False) -> None:
+        self.training = training
+
     def begin(self, backbone: nn.Module, args: tuple[Tensor]) -> None:
         """Takes the sizes of the images `(B, C, H, W)` that the backbone gets."""
-        told = None if backbone.training else told_about(args[0])  # without sizes, the backbone raises an error
+        # Without sizes, the backbone raises an error.
+        told = told_about(args[0]) if self.training or not backbone.training else None
         self.whole, self.masks = (args[0].shape[2], args[0].shape[3]), {}
         if told and any(side % 32 for side in self.whole):
             raise UserError(f'the batch has {self.whole} pixels, but must have multiples of 32: set '
@@ -62,13 +64,13 @@ class Batch:
                 layer.register_forward_hook(self.continue_images)
             if isinstance(layer, SinePositionalEncoding):
                 layer.register_forward_pre_hook(self.mask)
-            if isinstance(layer, DeformableDetrTransformerEncoder | DeformableDetrTransformerDecoder):
+            if isinstance(layer, DEFORMABLE):
                 layer.register_forward_pre_hook(self.place_references, with_kwargs=True)
-            if isinstance(layer, Mask2FormerTransformerEncoder):
+            if isinstance(layer, transformer.Mask2FormerTransformerEncoder):
                 layer.register_forward_hook(self.continue_levels, with_kwargs=True)
             if isinstance(layer, Mask2FormerTransformerDecoderLayer):
                 layer.register_forward_pre_hook(self.mask_attention, with_kwargs=True)
-            if isinstance(layer, DinoTransformerDecoder | DDQTransformerDecoder):
+            if isinstance(layer, transformer.DinoTransformerDecoder | transformer.DDQTransformerDecoder):
                 for each in layer.layers:
                     each.register_forward_pre_hook(partial(self.place_queries, layer.ref_point_head), with_kwargs=True)
 
@@ -108,8 +110,9 @@ class Batch:
         """Gives anchors in the padding a score of 0, and those of an RPN an empty box, which are removed."""
         limits = torch.finfo(outs[0][0].dtype)  # finite, so that losses in eval mode are
         scores = [self.fill(head, (x,), limits.min) for x in outs[0]]
-        boxes = [self.fill(head, (x,), limits.max) for x in outs[1]] if isinstance(head, RPNHead) else outs[1]
-        return scores, boxes, *outs[2:]
+        if not isinstance(head, dense_heads.RPNHead):
+            return scores, *outs[1:]
+        return scores, [self.fill(head, (x,), limits.max) for x in outs[1]]
 
     def mask(self, layer: nn.Module, args: tuple[Tensor]) -> None:
         """Marks the padding in a mask `(B, H, W)` in bool, in place: heads give the same tensor to attention."""
@@ -131,7 +134,7 @@ class Batch:
         shapes, ratios = kwargs['spatial_shapes'], kwargs['valid_ratios']
         sides = shapes.flip(1).to(kwargs['query'])
         kwargs['valid_ratios'] = ratios = (ratios * sides).round() / sides
-        if isinstance(layer, Mask2FormerTransformerEncoder):
+        if isinstance(layer, transformer.Mask2FormerTransformerEncoder):
             kwargs['reference_points'] = layer.get_encoder_reference_points(shapes, ratios, ratios.device)
         return args, kwargs
 
@@ -146,7 +149,7 @@ class Batch:
                       ) -> Arguments:
         """Encodes where the boxes of queries are in their image: DINO encodes where they are in the batch."""
         if self.sizes:
-            boxes = kwargs['reference_points'][:, :, 0]
+            boxes, channels = kwargs['reference_points'][:, :, 0], kwargs['value'].shape[2]
             scale = boxes.new_tensor([[self.whole[1] / w, self.whole[0] / h] * 2 for h, w in self.sizes])
-            kwargs['query_pos'] = head(coordinate_to_encoding(boxes * scale[:, None], layer.embed_dims // 2))
+            kwargs['query_pos'] = head(transformer.coordinate_to_encoding(boxes * scale[:, None], channels // 2))
         return args, kwargs

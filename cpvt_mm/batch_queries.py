@@ -1,10 +1,10 @@
-"""Hooks for detectors that choose their queries among the locations of an image: two-stage Deformable DETR, DINO, DDQ."""
+"""Hooks for detectors that choose queries among the locations of an image: two-stage Deformable DETR, DINO, DDQ."""
 import logging
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import DDQDETR
+from mmdet.models import DDQDETR, DeformableDETR
 from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Queries:
     missing: Tensor | None = None  # `(B, Q)` in bool: which queries an image has too few locations for; None if none
     told = False
 
-    def __init__(self, batch: Batch, detector: nn.Module) -> None:
+    def __init__(self, batch: Batch, detector: DeformableDETR) -> None:
         self.batch, self.detector, self.total = batch, detector, detector.num_queries
         encoder, decoder, head = detector.encoder, detector.decoder, detector.bbox_head
         encoder.register_forward_pre_hook(self.choose, with_kwargs=True)
@@ -76,19 +76,26 @@ class Queries:
             kwargs['self_attn_mask'] = kwargs['self_attn_mask'][:number, :number]
         return args, kwargs
 
+    def missing_of(self, number: int) -> Tensor:
+        """Returns which of `number` queries are missing, `(B, number)` in bool; the denoising ones come first."""
+        assert self.missing is not None
+        return F.pad(self.missing, (number - self.missing.shape[1], 0))
+
     def mask(self, attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Masks missing queries."""
-        if self.missing is not None and not self.detector.training:
-            kwargs['key_padding_mask'] = self.missing
+        if self.missing is not None:
+            kwargs['key_padding_mask'] = self.missing_of(kwargs['query'].shape[1])
         return args, kwargs
 
     def score(self, head: nn.Module, args: object, outs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Completes the number of queries by such of a score of 0: scores `(L, B, Q, classes)`, boxes `(L, B, Q, 4)`."""
+        """Gives missing queries a score of 0, and completes their number: `(L, B, Q, classes)` and `(L, B, Q, 4)`."""
         scores, boxes = outs
-        if self.missing is None or self.detector.training:
+        if self.missing is None:
             return outs
-        lowest, more = torch.finfo(scores.dtype).min, self.total - scores.shape[2]
-        scores = scores.masked_fill(self.missing[..., None], lowest)
+        lowest, more = torch.finfo(scores.dtype).min, max(self.total - scores.shape[2], 0)
+        scores = scores.masked_fill(self.missing_of(scores.shape[2])[..., None], lowest)
+        if head.training:
+            return scores, boxes
         return F.pad(scores, (0, 0, 0, more), value=lowest), F.pad(boxes, (0, 0, 0, more))
 
     def remove(self, detector: nn.Module, args: object, outs: object) -> None:
