@@ -94,7 +94,8 @@ def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> s
         if not (isinstance(layer, LAYERS) or [*layer.children()] or getattr(layer, 'track_running_stats', False)
                 or 'loss' in name or isinstance(part, models.MaskFormerFusionHead)):
             return f'have no {type(layer).__name__} ({name})'
-    if isinstance(part, UPerHead) and (part.align_corners or (test_cfg or {}).get('mode', 'whole') != 'whole'):
+    segments, mode = isinstance(part, UPerHead | Mask2FormerHead), (test_cfg or {}).get('mode', 'whole')
+    if segments and (part.align_corners or mode != 'whole'):
         return "have align_corners=False, and the model mode='whole' in test_cfg"
     if isinstance(part, DENSE):
         key = 'min_bbox_size' if isinstance(part, models.RPNHead) else 'score_thr'

@@ -14,6 +14,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from cpvt_mm import make_batch_invariant
+from cpvt_mm.batch_layers import Batch
 from cpvt_mm.swap import read_config
 from cpvt_mm.tokens.batch_info import told_about
 from tests.conftest import UPERNET, refusal
@@ -133,6 +134,14 @@ def test_any_sizes(kind: str) -> None:
         assert_same(predict(model, images)[:1], predict(model, images[:1]), kind)
 
     check()
+
+
+def test_a_query_that_may_attend_to_padding_only_attends_to_its_image() -> None:
+    batch = Batch()
+    batch.sizes, batch.whole, batch.masks = ((32, 32), (64, 64)), (64, 64), {}
+    padding = batch.padding((2, 2), torch.device('cpu')).flatten(1)
+    _, kwargs = batch.mask_attention(nn.Identity(), (), dict(cross_attn_mask=~padding[:, None]))
+    assert torch.equal(kwargs['cross_attn_mask'][:, 0], padding)
 
 
 def losses(model: Any, images: list[Tensor], batch: Sequence[int]) -> dict[str, Tensor]:
