@@ -145,11 +145,11 @@ class Batch:
             for level, shape in zip(x.split([h * w for h, w in shapes], 1), shapes, strict=True):
                 self.continue_images(encoder, (), level.transpose(1, 2).unflatten(2, shape))
 
-    def place_queries(self, head: nn.Module, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def place_queries(self, head: transformer.MLP, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
                       ) -> Arguments:
         """Encodes where the boxes of queries are in their image: DINO encodes where they are in the batch."""
         if self.sizes:
-            boxes, channels = kwargs['reference_points'][:, :, 0], kwargs['value'].shape[2]
+            boxes, channels = kwargs['reference_points'][:, :, 0], head.layers[0].in_features // 4  # two distributions
             scale = boxes.new_tensor([[self.whole[1] / w, self.whole[0] / h] * 2 for h, w in self.sizes])
-            kwargs['query_pos'] = head(transformer.coordinate_to_encoding(boxes * scale[:, None], channels // 2))
+            kwargs['query_pos'] = head(transformer.coordinate_to_encoding(boxes * scale[:, None], channels))
         return args, kwargs

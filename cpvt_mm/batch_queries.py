@@ -17,7 +17,6 @@ class Queries:
 
     padding: Tensor | None = None  # `(B, N)` in bool: which locations are padding; None without padding
     missing: Tensor | None = None  # `(B, Q)` in bool: which queries an image has too few locations for; None if none
-    told = False
 
     def __init__(self, batch: Batch, detector: DeformableDETR) -> None:
         self.batch, self.detector, self.total = batch, detector, detector.num_queries
@@ -44,13 +43,13 @@ class Queries:
         if isinstance(self.detector, DDQDETR):
             return
         self.detector.num_queries = number = min(self.total, query.shape[1])
-        fewer = min(counts) < self.total
-        self.missing = torch.arange(number, device=query.device) >= torch.tensor(counts, device=query.device)[:, None] \
-            if fewer else None
-        if fewer and not self.told:
-            self.told = True
-            print_log(f'an image has {min(counts)} locations, fewer than num_queries={self.total}: such images have a '
-                      'query for each location, and no more boxes.', 'current', logging.WARNING)
+        self.missing = None
+        if min(counts) < self.total:
+            numbers = torch.arange(number, device=query.device)
+            self.missing = numbers >= torch.tensor(counts, device=query.device)[:, None]
+            # mmengine logs the same warning once.
+            print_log(f'images with fewer locations than num_queries={self.total} have a query for each location, and '
+                      'no more boxes.', 'current', logging.WARNING)
 
     def leave_out_padding(self, layer: nn.Module, args: object, scores: Tensor) -> Tensor:
         """Gives locations `(B, N, classes)` in the padding a score of 0, so that others come first."""

@@ -181,9 +181,9 @@ def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None
 def test_few_locations_are_told_once(capsys: pytest.CaptureFixture) -> None:
     model = in_float64('dino-small')
     make_batch_invariant(model)
-    for _ in range(2):
-        assert len(predict(model, random_images([(64, 64)]))[0]['scores']) == 85
-    assert capsys.readouterr().out.count('an image has 85 locations, fewer than num_queries=200') == 1
+    for size, locations in (((64, 64), 85), ((64, 96), 128)):
+        assert len(predict(model, random_images([size]))[0]['scores']) == locations
+    assert capsys.readouterr().out.count('fewer locations than num_queries=200') == 1
 
 
 @pytest.mark.parametrize('kind, words', [
