@@ -43,7 +43,7 @@ def built(cfg: Config) -> nn.Module:
     """A model in eval mode with random weights, in which no bias is zero and no norm is the identity."""
     model = build_model(cfg)
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 1:
+        if parameter.dim() < 2:
             parameter.data += 0.3 * torch.randn_like(parameter)
         elif not name.startswith('backbone'):
             parameter.data = torch.randn_like(parameter) / parameter[0].numel()**0.5

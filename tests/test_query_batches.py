@@ -1,0 +1,192 @@
+"""Heads that choose among queries or locations, in float64: an image has the same result alone and in any batch."""
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mmdet.structures import DetDataSample
+from mmengine.config import Config
+from mmengine.structures import InstanceData
+from torch import Tensor, nn
+
+from cpvt_mm import make_batch_invariant
+from cpvt_mm.batch_layers import Batch
+from cpvt_mm.swap import read_config
+from cpvt_mm.tokens.batch_info import told_about
+from tests.conftest import UPERNET, refusal
+from tests.test_batch_invariance import PADS, SIZES, TWO_STAGE, built, predict
+from tests.test_preprocessors import exact
+
+CHANNELS = [32, 64, 128, 192]
+QUERIES = {'encoder.num_layers': 1, 'decoder.num_layers': 2, 'num_queries': 30, 'test_cfg.max_per_img': 30,
+           'bbox_head.num_classes': 5}
+# Images have 85 to 321 locations.
+MANY = {**QUERIES, 'num_queries': 200, 'test_cfg.max_per_img': 200, 'bbox_head.num_classes': 1}
+MASKS = {f'panoptic_head.{key}': value for key, value in {
+    'num_queries': 10, 'transformer_decoder.num_layers': 4, 'pixel_decoder.encoder.num_layers': 1}.items()}
+INSTANCES = {'test_cfg.instance_on': True, 'test_cfg.panoptic_on': False, 'test_cfg.max_per_image': 20}
+Predictions = list[dict[str, Tensor]]
+
+
+def mmdet(name: str, options: dict[str, Any] = {}) -> Config:
+    """A config that mmdet ships, with the nano pyramid."""
+    cfg = read_config(f'mmdet::{name}.py')
+    model = cfg.model
+    stages = (3,) if model.type == 'DETR' else (0, 1, 2, 3) if 'rcnn' in name or 'neck' not in model else (1, 2, 3)
+    model.backbone = dict(type='cpvt_mm.PyramidCPVT', arch='nano', padding='exact', out_indices=stages)
+    (model.neck if 'neck' in model else model.panoptic_head).in_channels = [CHANNELS[i] for i in stages]
+    if 'start_level' in model.get('neck', {}):
+        model.neck.start_level = 0
+    model.data_preprocessor.update(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32)
+    cfg.merge_from_dict({f'model.{key.removeprefix("model.")}': value for key, value in options.items()})
+    return cfg
+
+
+def mmseg_mask2former() -> Config:
+    """mmseg's head with the options of mmdet's."""
+    cfg, head = exact(UPERNET, PADS), mmdet(MASK2FORMER, MASKS).model.panoptic_head
+    for loss in (head.loss_cls, head.loss_mask, head.loss_dice):
+        loss.type = f'mmdet.{loss.type}'
+    head.loss_cls.class_weight = [1.] * 5 + [0.1]
+    head.pixel_decoder.type = 'mmdet.MSDeformAttnPixelDecoder'
+    cfg.model.decode_head = dict({key: value for key, value in head.items() if not key.endswith(('_classes', '_cfg'))},
+                                 type='mmseg.Mask2FormerHead', num_classes=5)
+    return cfg
+
+
+MASK2FORMER = 'mask2former/mask2former_r50_8xb2-lsj-50e_coco'
+TWO = 'deformable_detr/deformable-detr-refine-twostage_r50_16xb2-50e_coco'
+CONFIGS: dict[str, Callable[[], Config]] = {
+    'detr': partial(mmdet, 'detr/detr_r50_8xb2-150e_coco', QUERIES),
+    'deformable-detr': partial(mmdet, 'deformable_detr/deformable-detr_r50_16xb2-50e_coco', QUERIES),
+    'two-stage': partial(mmdet, TWO, QUERIES),
+    'two-stage-small': partial(mmdet, TWO, MANY),
+    'dino': partial(mmdet, 'dino/dino-4scale_r50_8xb2-12e_coco', QUERIES),
+    'dino-small': partial(mmdet, 'dino/dino-4scale_r50_8xb2-12e_coco', MANY),
+    'ddq': partial(mmdet, 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco', {**QUERIES, 'test_cfg.max_per_img': 3}),
+    'ddq-small': partial(mmdet, 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco', {**MANY, 'test_cfg.max_per_img': 3}),
+    'mask2former': partial(mmdet, MASK2FORMER, {**MASKS, **INSTANCES}),
+    'mask2former-mmseg': mmseg_mask2former,
+    'maskformer': partial(mmdet, 'maskformer/maskformer_r50_ms-16xb1-75e_coco', {
+        **MASKS, **INSTANCES, 'test_cfg.max_per_image': 100}),
+    'rtmdet': partial(mmdet, 'rtmdet/rtmdet_l_8xb32-300e_coco', {'test_cfg.max_per_img': 30}),
+    'fcos': partial(mmdet, 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', {'test_cfg.max_per_img': 30}),
+    'atss': partial(mmdet, 'atss/atss_r50_fpn_1x_coco', {'test_cfg.max_per_img': 30}),
+    'cascade': partial(mmdet, 'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco', TWO_STAGE)}
+
+
+def in_float64(kind: str) -> nn.Module:
+    """A model with random weights, and its preprocessor, in float64."""
+    model: Any = built(CONFIGS[kind]()).double()
+
+    def double(_: nn.Module, args: object, data: dict[str, Any]) -> dict[str, Any]:
+        told = told_about(data['inputs'])
+        assert told
+        return dict(data, inputs=told.attach(data['inputs'].double()))
+
+    model.data_preprocessor.register_forward_hook(double)
+    return model
+
+
+def random_images(sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    return [torch.randint(256, (3, *size), dtype=torch.uint8) for size in sizes]
+
+
+def assert_same(found: Predictions, wanted: Predictions, kind: str) -> None:
+    """They differ by what float64 rounds; three heads compute the sides of boxes in float32, of at most 160 pixels."""
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        for name, value in other.items():
+            atol = 1e-4 if name == 'bboxes' and kind in ('rtmdet', 'fcos', 'atss') else 1e-9
+            torch.testing.assert_close(one[name], value, rtol=0, atol=atol if value.is_floating_point() else 0)
+
+
+@pytest.mark.parametrize('kind', CONFIGS)
+def test_an_image_has_the_result_that_it_has_alone(kind: str) -> None:
+    model, images, draw = in_float64(kind), random_images(SIZES), random.Random(0)
+    if kind != 'detr':  # without hooks, results differ, or top-k has too few locations
+        with pytest.raises((AssertionError, RuntimeError)):
+            assert_same(predict(model, images[:3]), [predict(model, [image])[0] for image in images[:3]], kind)
+    make_batch_invariant(model)
+    alone = [predict(model, [image])[0] for image in images]
+    assert all(value.numel() for one in alone for value in one.values())
+    for batch in (range(len(images)), draw.sample(range(len(images)), 3)):
+        assert_same(predict(model, [images[i] for i in batch]), [alone[i] for i in batch], kind)
+    if 'small' not in kind:
+        return
+    numbers = [len(one['scores']) for one in alone]
+    assert numbers == [3] * 7 if kind == 'ddq-small' else numbers == [200, 200, 200, 193, 170, 200, 128]
+
+
+@pytest.mark.parametrize('kind', ['dino-small', 'mask2former', 'mask2former-mmseg'])
+def test_any_sizes(kind: str) -> None:
+    model = in_float64(kind)
+    make_batch_invariant(model)
+
+    @settings(max_examples=6, deadline=None)
+    @given(st.lists(st.tuples(st.integers(33, 200), st.integers(33, 200)), min_size=2, max_size=3))
+    def check(sizes: list[tuple[int, int]]) -> None:
+        images = random_images(sizes)
+        assert_same(predict(model, images)[:1], predict(model, images[:1]), kind)
+
+    check()
+
+
+def test_a_query_that_may_attend_to_padding_only_attends_to_its_image() -> None:
+    batch = Batch()
+    batch.sizes, batch.whole, batch.masks = ((32, 32), (64, 64)), (64, 64), {}
+    padding = batch.padding((2, 2), torch.device('cpu')).flatten(1)
+    _, kwargs = batch.mask_attention(nn.Identity(), (), dict(cross_attn_mask=~padding[:, None]))
+    assert torch.equal(kwargs['cross_attn_mask'][:, 0], padding)
+
+
+def losses(model: Any, images: list[Tensor], batch: Sequence[int]) -> dict[str, Tensor]:
+    """Losses of images of a batch with two objects each, without those of denoising queries, which are random."""
+    samples = []
+    for i in batch:
+        height, width = images[i].shape[1:]
+        scale = torch.tensor([width, height] * 2)
+        boxes = torch.tensor([[0.1, 0.1, 0.3 + 0.05 * i, 0.5], [0.3, 0.4, 0.9, 0.6 + 0.05 * i]]) * scale
+        samples.append(DetDataSample(metainfo=dict(img_shape=(height, width), ori_shape=(height, width)),
+                                     gt_instances=InstanceData(bboxes=boxes, labels=torch.tensor([0, 0]))))
+    data = model.data_preprocessor(dict(inputs=[images[i] for i in batch], data_samples=samples), True)
+    return {name: value for name, value in model(**data, mode='loss').items() if 'dn_' not in name}
+
+
+@pytest.mark.parametrize('kind', ['deformable-detr', 'two-stage', 'dino', 'dino-small'])
+def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None) -> None:
+    model, images = in_float64(kind).train(), random_images(SIZES)
+    for layer in model.modules():
+        for name in {'p', 'dropout'} & {*vars(layer)}:  # nn.Dropout and nn.MultiheadAttention
+            setattr(layer, name, 0.)
+    batches = [0, 1, 2], [3, 6]
+    if kind != 'dino-small':
+        single = [losses(model, images, [i])['loss_bbox'] for i in batches[0]]
+        assert (torch.stack(single).mean() - losses(model, images, batches[0])['loss_bbox']).abs() > 1e-3
+    make_batch_invariant(model, training=True)
+    alone = [losses(model, images, [i]) for i in range(len(images))]
+    for batch in batches:
+        for name, value in losses(model, images, batch).items():
+            # mmdet adds 1.2e-7 to the number of objects by which it divides, which is at least 2.
+            mean = torch.stack([alone[i][name] for i in batch]).mean()
+            torch.testing.assert_close(mean, value.mean(), rtol=1e-7, atol=1e-9)
+    sum(losses(model, images, [0, 1]).values(), torch.zeros(())).backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_few_locations_are_told_once(capsys: pytest.CaptureFixture) -> None:
+    model = in_float64('dino-small')
+    make_batch_invariant(model)
+    for size, locations in (((64, 64), 85), ((64, 96), 128)):
+        assert len(predict(model, random_images([size]))[0]['scores']) == locations
+    assert capsys.readouterr().out.count('fewer locations than num_queries=200') == 1
+
+
+@pytest.mark.parametrize('kind, words', [
+    ('ddq', 'the losses of a DDQDETR depend on the batch'), ('rtmdet', 'the losses of a RTMDet depend on the batch')])
+def test_losses_that_depend_on_the_batch_are_refused(kind: str, words: str) -> None:
+    assert words in refusal(partial(make_batch_invariant, training=True), in_float64(kind))
