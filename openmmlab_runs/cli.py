@@ -49,7 +49,7 @@ def run_command(program: str, package: str, commands: Mapping[str, str], version
     """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
 
     A module, whose name has `_` for `-`, is imported only when it is called. For `--help`, it runs without its package,
-    which may import much. `--version` prints a `version`.
+    which may import much, if nothing has imported that. `--version` prints a `version`.
     """
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):
@@ -61,9 +61,9 @@ def run_command(program: str, package: str, commands: Mapping[str, str], version
         say(f'{program} {version}')
     elif name in commands:
         sys.argv = [f'{program} {name}', *options]  # as argparse tells it
-        module = name.replace('-', '_')
-        if {'-h', '--help'} & {*options} and (top := find_spec(package.partition('.')[0])) and top.origin:
-            run_path(str(Path(top.origin).parent.joinpath(*package.split('.')[1:], f'{module}.py')))['main']()
+        module, (top, *parts) = name.replace('-', '_'), package.split('.')
+        if {'-h', '--help'} & {*options} and top not in sys.modules and (spec := find_spec(top)) and spec.origin:
+            run_path(str(Path(spec.origin).parent.joinpath(*parts, f'{module}.py')))['main']()
         else:
             import_module(f'{package}.{module}').main()
     else:

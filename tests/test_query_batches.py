@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
@@ -178,7 +179,9 @@ def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_few_locations_are_told_once(capsys: pytest.CaptureFixture) -> None:
+def test_few_locations_are_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    logger = MMLogger('queries')  # one whose handler has the stream of now
+    monkeypatch.setattr(MMLogger, 'get_current_instance', lambda: logger)
     model = in_float64('dino-small')
     make_batch_invariant(model)
     for size, locations in (((64, 64), 85), ((64, 96), 128)):
