@@ -129,8 +129,8 @@ class DurableCheckpointHook(CheckpointHook):
             del backend.remove, backend.rmtree
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in {*before.values()} - {*best.values()}:  # all checkpoints may have the same name
-            # Not that of the work dir from which this one was copied.
-            if is_main_process() and Path(path).parent == Path(self.out_dir):
+            # Not that of the work dir from which this one was copied; it is gone if a run was killed after this line.
+            if is_main_process() and Path(path).parent == Path(self.out_dir) and backend.exists(path):
                 backend.remove(path)
         if last and (best != before or last == self._path(runner.epoch if self.by_epoch else runner.iter)):
             self._save(runner, runner.epoch, runner.iter)

@@ -173,7 +173,7 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     (['http://127.0.0.1:1/a.png'], 'http://127.0.0.1:1/a.png is an address, and none is fetched unless you allow it')])
 def test_options_are_checked_before_the_model_is_built(options: list[str], told: str, run_tool: Run, image: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('cpvt_mm.commands.predict.build_inferencer', None)
+    monkeypatch.setattr('openmmlab_runs.predict.predicting.build_inferencer', None)
     monkeypatch.chdir(image.parent)
     image.rename('a.png')
     Path('empty').mkdir()

@@ -161,6 +161,15 @@ def test_a_validation_that_was_cut_off_is_made_up_for_once(by_epoch: bool, epoch
         assert read_checkpoint(tmp_path / 'iter_6.pth')['info'] == dict(last_validation=6)
 
 
+def test_an_old_best_checkpoint_may_be_gone(run: Run, tmp_path: Path) -> None:
+    """It is if a run was killed after it had removed it, before the next checkpoint knew of that."""
+    hook = build(run, save_best='mIoU')
+    run.train(hook, [0.3])
+    (tmp_path / 'best_mIoU_iter_1.pth').unlink()
+    run.train(hook, [0.4])
+    assert [path.name for path in tmp_path.glob('best*')] == ['best_mIoU_iter_2.pth']
+
+
 def test_a_copy_of_a_work_dir_leaves_the_best_checkpoint_of_the_original_alone(run: Run, tmp_path: Path) -> None:
     run.train(build(run, save_best='mIoU'), [0.3])
     copy = Run(shutil.copytree(tmp_path, tmp_path / 'copy', ignore=shutil.ignore_patterns('copy')))
