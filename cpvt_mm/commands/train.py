@@ -10,8 +10,8 @@ AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 @exit_on_error
 def main() -> None:
     parser = run_parser(__doc__)
-    parser.add_argument('--amp', nargs='?', const='fp16', choices=[*AMP_DTYPES], help='train in mixed precision, fp16 '
-                        'if no other is given')
+    parser.add_argument('--amp', nargs='?', const=True, choices=[*AMP_DTYPES], help='train in mixed precision; without '
+                        'a value, in that of the config, or else fp16')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='resume from a checkpoint; without a value, from the last one in the work dir')
@@ -20,6 +20,6 @@ def main() -> None:
     from openmmlab_runs.engine.resuming import how_to_continue
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     try:
-        train(cfg, AMP_DTYPES.get(args.amp), args.auto_scale_lr, args.resume, verbose=args.verbose)
+        train(cfg, AMP_DTYPES.get(args.amp, args.amp), args.auto_scale_lr, args.resume, verbose=args.verbose)
     except KeyboardInterrupt:
         sys.exit(f'Interrupted: {how_to_continue(cfg.work_dir)}.')

@@ -1,4 +1,4 @@
-"""What a block does in training only: stochastic depth, and activation checkpointing."""
+"""Stochastic depth and activation checkpointing, which a block does in training only."""
 from collections.abc import Callable
 
 import torch

@@ -39,7 +39,7 @@ from .while_testing import KeepPredictionsHook, MergeViewsHook
 
 
 @in_scope()  # mmengine has one logger and one scope for all threads
-def train(cfg: Config, amp: str | None = None, auto_scale_lr: bool = False, resume: str | None = None,
+def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
     """Trains a config that `prepare` has completed, with mmengine's runner, or that which `runner_type` names.
 
@@ -48,8 +48,8 @@ def train(cfg: Config, amp: str | None = None, auto_scale_lr: bool = False, resu
 
     Args:
         cfg: A config from `load_config`. Changed in place.
-        amp: Trains in mixed precision with 'float16' or 'bfloat16', which needs a GPU. Defaults to None: as in the
-            config.
+        amp: Trains in mixed precision, 'float16' or 'bfloat16', which needs a GPU; True takes that of the config, or
+            else float16. Defaults to None: as in the config.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
         resume: The checkpoint, or 'auto' for the last complete one in `cfg.work_dir`, if there is one. Defaults to
             None: the config's setting.
@@ -60,7 +60,8 @@ def train(cfg: Config, amp: str | None = None, auto_scale_lr: bool = False, resu
         UserError: If the config, the checkpoint, the first iteration or a full disk do not allow the run.
     """
     if amp:
-        cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic', dtype=amp)
+        cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
+        cfg.optim_wrapper.dtype = cfg.optim_wrapper.get('dtype') if amp is True else amp
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))

@@ -1,4 +1,4 @@
-"""What a report tells of a detector: hotcoco's numbers, the boxes and objects of each image, and suspected labels."""
+"""The report of a detector: hotcoco's numbers, the boxes and objects of each image, and suspected labels."""
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the number of a metric hides, in sentences: limits of boxes, thresholds of scores, and missing labels."""
+"""Sentences on what the number of a metric hides: limits of boxes, thresholds of scores, and missing labels."""
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What images allow to say: intervals of metrics, the difference of two models, and a score that misses few objects.
+"""Intervals of metrics over images, the difference of two models, and a score that misses few objects.
 
 Images are drawn with replacement (Efron 1979). A draw is a weight for each image: how often it occurs.
 """

@@ -1,4 +1,4 @@
-"""What a report tells of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
+"""The report of a segmentor: pixels of each image by class, near boundaries, and suspected labels."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from zlib import crc32

@@ -51,7 +51,7 @@ class CocoMetric(BaseMetric):
             data samples to `<prefix>.gt.json`. Defaults to None: to no file.
         backend_args: For `ann_file`; see mmengine.
         collect_device: 'cpu' or 'gpu', where results of processes are joined.
-        prefix: Of the names of results. Defaults to None: 'coco'.
+        prefix: What names of results begin with. Defaults to None: 'coco'.
         sort_categories: Whether categories are in the order of their ids, as in Objects365.
         use_mp_eval: Has no effect: hotcoco computes with threads.
     """

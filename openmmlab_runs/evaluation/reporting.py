@@ -226,8 +226,7 @@ def _corners(entries: Sequence[Entry]) -> np.ndarray:
 def _crop(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
     """Returns the surroundings of a box, `(left, top, width, height)`: twice its size, and at least 48 pixels."""
     left, top, width, height = box
-    h, w = image.shape[:2]
+    (h, w), side = image.shape[:2], max(1.5 * max(width, height), 24)
     x, y = min(max(left + width / 2, 0), w), min(max(top + height / 2, 0), h)  # boxes may lie outside
-    side = max(1.5 * max(width, height), 24)
     x0, y0 = int(max(x - side, 0)), int(max(y - side, 0))
     return image[y0:min(int(y + side), h), x0:min(int(x + side), w)]

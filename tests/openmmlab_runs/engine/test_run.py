@@ -40,6 +40,14 @@ def upernet(toy_shapes: Path) -> TrainConfig:
         UPERNET, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
 
 
+@pytest.mark.parametrize('amp, dtype', [(True, 'bfloat16'), ('float16', 'float16')])
+def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, dtype: str,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('openmmlab_runs.engine.run.get_device', lambda: 'cpu')  # it ends there
+    refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
+    assert cfg.optim_wrapper.dtype == dtype
+
+
 @pytest.fixture(scope='module')
 def whole(upernet: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work dir of four iterations without interruption, with a seed that the config leaves open."""
