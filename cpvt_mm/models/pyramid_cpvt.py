@@ -137,5 +137,5 @@ class PyramidCPVT(Backbone):
 
     def frozen_parts(self) -> list[nn.Module | nn.Parameter]:
         if self.frozen_stages == 0:
-            return [self.get_submodule('stages.0.patch_embed')]
+            return [self.stem]
         return [part for i in range(self.frozen_stages) for part in (self.stages[i], self.norm_of(i))]
