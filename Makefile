@@ -18,11 +18,11 @@ endif
 demo: env
 	$(RUN) -m lab demo --work-dir work_dirs/demo-$(STACK)
 
-test: env  # what a contributor runs: without the slow ones
-	$(PYTEST) -m "not slow and not gpu"
+test: env  # what a contributor runs: without the slow ones; TESTS are files or folders, all if not given
+	$(PYTEST) -m "not slow and not gpu" $(TESTS)
 
 test-all: env
-	$(PYTEST) -m "not gpu"
+	$(PYTEST) -m "not gpu" $(TESTS)
 
 # Minutes on two cores, since Ray starts many processes.
 test-clusters: env
