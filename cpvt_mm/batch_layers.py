@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.models.neck import CeilMaxPool2d
 from cpvt_mm.tokens.batch_info import told_about
-from cpvt_mm.tokens.grid import Size, grid_size, round_up
+from cpvt_mm.tokens.coordinates import grid_size, round_up
+from cpvt_mm.tokens.grid import Size
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
-from cpvt_mm.tokens.grid import pad_or_crop
+from cpvt_mm.tokens.coordinates import pad_or_crop
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 

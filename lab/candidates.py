@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR, group_clips
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.grid import Size, grid_of, pad_or_crop, to_tokens
+from cpvt_mm.tokens.coordinates import pad_or_crop
+from cpvt_mm.tokens.grid import Size, grid_of, to_tokens
 from cpvt_mm.zoo.family import PyramidArch
 from cpvt_mm.zoo.renaming import Format
 from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, OURS, TWINS

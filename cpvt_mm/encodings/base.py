@@ -46,7 +46,7 @@ class PositionEncoding(nn.Module):
     def __init__(self, stage: StageSpec) -> None:
         super().__init__()
         self.stage = stage
-        self.register_load_state_dict_pre_hook(_fit_weights)
+        self.register_load_state_dict_pre_hook(lambda own, weights, prefix, *args: own.fit_weights(weights, prefix))
 
     def acts_at(self, point: str) -> bool:
         """Returns whether it acts at one of `POINTS`; asked once. Defaults to whether the method is overridden."""
@@ -95,10 +95,6 @@ class PositionEncoding(nn.Module):
 
         `load_state_dict` and `load_pretrained` call it. `prefix` precedes the encoding's names in `weights`.
         """
-
-
-def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    encoding.fit_weights(state_dict, prefix)
 
 
 class PositionEncodings(nn.ModuleList):

@@ -5,10 +5,10 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
+from cpvt_mm.tokens.validation import check_choice, check_positive
 
 from .base import PositionEncoding, StageSpec
-from .peg_convs import CONVS, check_kernel_size, convolve_clips, fix_parameters, fused, inflate, make_conv, zero
+from .peg_convs import check_kernel_size, check_positions, convolve_clips, fused, inflate, make_conv, to_buffers, zero
 
 
 @POSITION_ENCODINGS.register_module()
@@ -45,7 +45,7 @@ class PEG(PositionEncoding):
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
                  bias: bool = True, residual: bool = True, init: Literal['random', 'zero'] = 'random') -> None:
         super().__init__(stage)
-        check_choice('ndim', ndim, CONVS)
+        check_choice('ndim', ndim, (2, 3))
         sides = check_kernel_size(kernel_size, ndim)
         check_choice('conv_type', conv_type, ('depthwise', 'separable', 'full'))
         check_choice('target', target, ('tokens', 'qk'))
@@ -56,12 +56,7 @@ class PEG(PositionEncoding):
             raise ValueError(f"init is 'zero', trainable {trainable} and residual {residual}, but a PEG that starts "
                              'from zero needs both to be True.')
         check_positive('num_layers', num_layers)
-        # target='qk' encodes queries and keys of the next block, so there must be one.
-        last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
-        if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
-                or any(p not in range(-1, last + 1) for p in positions)):
-            raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
-                             f'the first) to {last}: there are {stage.depth}, and target is {target!r}.')
+        check_positions(positions, stage.depth, target)
         self.spans_frames = ndim == 3
         self.takes_packed = ndim == 2
         self.gap = sides[-2] // 2
@@ -73,7 +68,7 @@ class PEG(PositionEncoding):
             str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
             for position in positions})
         if not trainable:
-            fix_parameters(self)
+            to_buffers(self)
 
     def acts_at(self, point: str) -> bool:
         return point == ('tokens' if self.target == 'tokens' else 'qk_tokens')

@@ -1,4 +1,4 @@
-"""The convolutions of a PEG: depthwise as in the paper, and its ablations."""
+"""The convolutions of a PEG, depthwise as in the paper, and its ablations; what its arguments must be."""
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -37,7 +37,16 @@ def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int,
     return tuple(sides)
 
 
-def fix_parameters(module: nn.Module) -> None:
+def check_positions(positions: Sequence[int], depth: int, target: str) -> None:
+    """Raises a ValueError unless positions are different blocks, or -1; with `target` 'qk', a block must follow."""
+    last = depth - 1 if target == 'tokens' else depth - 2
+    if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
+            or any(p not in range(-1, last + 1) for p in positions)):
+        raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
+                         f'the first) to {last}: there are {depth}, and target is {target!r}.')
+
+
+def to_buffers(module: nn.Module) -> None:
     """Turns all parameters into buffers: checkpoints contain them, but they cannot be trained or unfrozen."""
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.grid import Size, grid_of, grid_size, pad_or_crop, to_tokens
+from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
+from cpvt_mm.tokens.grid import Size, grid_of, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
@@ -18,7 +19,8 @@ from cpvt_mm.zoo.load import translate
 from . import several_sizes
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures
-from .layers import PatchEmbed, WithCp
+from .layers import PatchEmbed
+from .training import WithCp
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -62,8 +64,8 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
                 consecutive.
             valid_sizes: Height and width of each image without padding, in pixels, for `padding='exact'`. Pixels
                 outside are ignored. Defaults to None: the sizes that the data preprocessor tells
-                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`); a
-                single image, and windows of sliding inference, fill the batch.
+                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`); a single image, and windows of sliding
+                inference, fill the batch.
             num_frames: Frames of each clip, for encodings that span frames; the last clip may be shorter. Defaults to
                 None: the number that the preprocessor of `projects/video` tells; 1 without it.
 
@@ -122,8 +124,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
-        """Returns the output of the tokens of a stage or block, normed; that of packed ones is zero outside an image.
-        """
+        """Returns the normed output of the tokens of a stage or block; that of packed images is zero outside them."""
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
+from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
+from cpvt_mm.tokens.grid import Grid, Size, to_map, to_output, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PLAIN_ARCHS
@@ -19,9 +20,9 @@ from cpvt_mm.zoo.family import PlainArch, parse_arch
 
 from .backbone import Backbone
 from .init import InitCfg
-from .layers import Block, BlockSpec, PatchEmbed, WithCp
+from .layers import Block, BlockSpec, PatchEmbed
 from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
-from .training import recomputed
+from .training import WithCp, recomputed
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 

@@ -2,7 +2,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,11 +11,7 @@ from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encod
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.tracing import PatchConv2d
 
-from .training import recomputed, residual
-
-# Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
-# blocks (True).
-WithCp: TypeAlias = bool | Literal['selective']
+from .training import WithCp, recomputed, residual
 
 
 class PatchEmbed(nn.Module):
@@ -41,8 +37,7 @@ class PatchEmbed(nn.Module):
         self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
 
     def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
-        """
+        """Embeds patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid."""
         patches, coarser = grid.patches(x, self.patch_size, self.cell)
         return self.norm(self.proj(patches)), coarser
 

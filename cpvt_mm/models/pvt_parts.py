@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.tokens.grid import Grid, round_up
+from cpvt_mm.tokens.coordinates import round_up
+from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.layout import Cells, Layout
 
 from .layers import MLP, BlockSpec, PatchEmbed, PyramidStage

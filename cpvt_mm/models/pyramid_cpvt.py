@@ -7,7 +7,8 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.grid import grid_size, to_output
+from cpvt_mm.tokens.coordinates import grid_size
+from cpvt_mm.tokens.grid import to_output
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
@@ -15,8 +16,9 @@ from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
 from .backbone import Backbone
 from .init import InitCfg
-from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
+from .layers import BlockSpec, PatchEmbed, PyramidStage
 from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
+from .training import WithCp
 
 PATCH_SIZES = (4, 2, 2, 2)
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
-from cpvt_mm.tokens.coordinates import eager
-from cpvt_mm.tokens.grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
+from cpvt_mm.tokens.coordinates import eager, grid_size, pad_or_crop, round_up
+from cpvt_mm.tokens.grid import Grid, Size, to_tokens
 from cpvt_mm.tokens.layout import Cells
 from cpvt_mm.tokens.packing import Packing, pack
 from cpvt_mm.tokens.tracing import is_traced

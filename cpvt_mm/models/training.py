@@ -1,5 +1,6 @@
 """Stochastic depth and activation checkpointing, which a block does in training only."""
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -7,6 +8,10 @@ from torch.utils.checkpoint import checkpoint
 
 from cpvt_mm.tokens.layout import Layout
 from cpvt_mm.tokens.tracing import is_traced
+
+# Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
+# blocks (True).
+WithCp: TypeAlias = bool | Literal['selective']
 
 
 def residual(x: Tensor, branch: Callable[[Tensor, Layout], Tensor], grid: Layout, drop_path: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Coordinates of cells, tables that are resampled, and functions whose results are kept, or that are not compiled."""
+"""Sizes of grids, coordinates of cells, resampled tables, and functions whose results are kept or not compiled."""
 import functools
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -12,6 +12,25 @@ from .tracing import has_size, is_traced
 CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
 Args = ParamSpec('Args')
 Result = TypeVar('Result')
+
+
+def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
+    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`, or `x` itself."""
+    if has_size(x, slice(2, None), (height, width)):
+        return x
+    return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
+
+
+def round_up(length: int, multiple: int) -> int:
+    """Rounds `length` up to a multiple of `multiple`."""
+    # Other forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
+    # (-length % multiple), and ONNX rounds -length // multiple towards zero.
+    return (length + multiple - 1) // multiple * multiple
+
+
+def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
+    """Returns rows and columns of the grid for an image of this height and width at a stride, rounded up."""
+    return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
 
 
 def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:

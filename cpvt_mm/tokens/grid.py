@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .layout import Layout
-from .tracing import has_size, is_traced, with_contiguous_gradient
+from .tracing import is_traced, with_contiguous_gradient
 
 # Height and width, in pixels or cells.
 Size: TypeAlias = tuple[int, int]
@@ -118,22 +118,3 @@ def to_output(cells: Tensor, grid: Grid) -> Tensor:
 def to_tokens(x: Tensor) -> Tensor:
     """Returns a view `(B, C, H, W)` -> `(B, H * W, C)`; it is contiguous if `x` is channels-last in memory."""
     return x.flatten(2).transpose(1, 2)
-
-
-def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`, or `x` itself."""
-    if has_size(x, slice(2, None), (height, width)):
-        return x
-    return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
-
-
-def round_up(length: int, multiple: int) -> int:
-    """Rounds `length` up to a multiple of `multiple`."""
-    # Other forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
-    # (-length % multiple), and ONNX rounds -length // multiple towards zero.
-    return (length + multiple - 1) // multiple * multiple
-
-
-def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Returns rows and columns of the grid for an image of this height and width at a stride, rounded up."""
-    return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .coordinates import cached, eager
-from .grid import Grid, Size, round_up, to_map, to_tokens
+from .coordinates import cached, eager, round_up
+from .grid import Grid, Size, to_map, to_tokens
 from .layout import Layout
 from .moves import Move
 

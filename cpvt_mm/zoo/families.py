@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cpvt_mm.registry import FUNCTIONS
-from cpvt_mm.tokens.grid import round_up
+from cpvt_mm.tokens.coordinates import round_up
 from openmmlab_runs.checkpoints.fetching import Source
 from openmmlab_runs.errors import UserError, did_you_mean
 
