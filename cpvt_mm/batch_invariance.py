@@ -2,7 +2,6 @@
 
 `batch_layers` has the hooks for layers, `batch_queries` those for detectors that choose queries among locations.
 """
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -48,7 +47,7 @@ def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
 
     Args:
         model: Detector or segmentor of a backbone of cpvt_mm with `padding='exact'`, and parts of types in `KNOWN`. A
-            second call changes `training` only.
+            second call can add `training`, and nothing else.
         training: Whether this is also for what images add to the losses, for heads of types in `TRAINED`; denoising
             queries, and the points at which masks are compared, stay random. Defaults to False: training does not
             change.
@@ -59,15 +58,15 @@ def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
     skipped = ('data_preprocessor',) if training else ('data_preprocessor', 'auxiliary_head')
     parts = {name: part for name, part in model.named_children() if name not in skipped}
     if training and not {type(part) for part in parts.values()} & {*TRAINED}:
-        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of models with a '
-                        f'{", ".join(_names(TRAINED))} need not: leave out training.')
+        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of DETR, Deformable DETR, '
+                        'DINO, MaskFormer and Mask2Former need not: leave out training.')
     for name, part in parts.items():
         own = type(model) in DETECTORS and name not in ('backbone', 'neck', 'bbox_head')
         if needed := _needed(part, getattr(model, 'test_cfg', None), own):
             raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
                             f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
     if hasattr(model, 'batch_invariance'):
-        model.batch_invariance.training = training
+        model.batch_invariance.training |= training
         return
     model.batch_invariance = batch = Batch(training)
     for part in parts.values():
@@ -102,18 +101,13 @@ def _fill_batch(segmentor: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     return args, kwargs
 
 
-def _names(types: Iterable[type]) -> list[str]:
-    """Returns names of types; two libraries have heads of one name."""
-    return list(dict.fromkeys(known.__name__ for known in types))
-
-
 def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> str:
     """Returns what a part of a model must be or have; '' if it is known, or a detector's own, with its layers."""
     if isinstance(part, Backbone):
         fits = part.padding == 'exact' and not any(32 % stride for stride in part.strides)
         return '' if fits else "have padding='exact', and strides that divide 32"
     if type(part) not in KNOWN and not own:
-        return f'be one of CPVT, PyramidCPVT, {", ".join(_names(KNOWN))}'
+        return f'be one of CPVT, PyramidCPVT, {", ".join(dict.fromkeys(known.__name__ for known in KNOWN))}'
     if isinstance(part, models.StandardRoIHead | models.CascadeRoIHead):
         coders = [layer.bbox_coder for layer in part.modules() if hasattr(layer, 'bbox_coder')]
         fits = all(coder.clip_border for coder in coders) and all(

@@ -141,10 +141,9 @@ class Batch:
     def continue_levels(self, encoder: nn.Module, args: object, kwargs: dict[str, Any], x: Tensor) -> None:
         """Continues images in the maps of a pixel decoder, which come as `(B, N, C)`, one level after the other."""
         if self.sizes:
-            start = 0
-            for h, w in kwargs['spatial_shapes'].tolist():
+            starts = kwargs['level_start_index'].tolist()
+            for (h, w), start in zip(kwargs['spatial_shapes'].tolist(), starts, strict=True):
                 self.continue_images(encoder, (), x[:, start:start + h * w].transpose(1, 2).unflatten(2, (h, w)))
-                start += h * w
 
     def place_queries(self, head: transformer.MLP, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
                       ) -> Arguments:
