@@ -2,13 +2,16 @@
 
 `batch_layers` has the hooks for layers, `batch_queries` those for detectors that choose queries among locations.
 """
+from functools import partial
+from typing import Any
+
 from mmcv.cnn import Scale
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import nn
 
-from cpvt_mm.batch_layers import DENSE, Batch
-from cpvt_mm.batch_queries import Queries
+from cpvt_mm.batch_layers import DENSE, Arguments, Batch
+from cpvt_mm.batch_queries import Queries, average_losses
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
 from cpvt_mm.registry import HOOKS
@@ -21,14 +24,16 @@ from mmdet import models  # noqa: E402
 from mmdet.models.layers import SinePositionalEncoding  # noqa: E402
 from mmdet.models.task_modules import DeltaXYWHBBoxCoder  # noqa: E402
 from mmseg.models import Mask2FormerHead, UPerHead  # noqa: E402
+from mmseg.models import MaskFormerHead as SegMaskFormerHead  # noqa: E402
 
 # Parts that compute each region, or each image, alone.
 SEPARATE = (models.StandardRoIHead, models.CascadeRoIHead, models.MaskFormerFusionHead)
+MASKS = (models.MaskFormerHead, models.Mask2FormerHead, SegMaskFormerHead, Mask2FormerHead)
 KNOWN = (models.FPN, models.ChannelMapper, models.CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *SEPARATE, UPerHead,
-         models.MaskFormerHead, models.Mask2FormerHead, Mask2FormerHead, models.DETRHead, models.DeformableDETRHead,
-         models.DINOHead, models.DDQDETRHead)
+         models.DETRHead, models.DeformableDETRHead, models.DINOHead, models.DDQDETRHead, *MASKS)
 DETECTORS = (models.DETR, models.DeformableDETR, models.DINO, models.DDQDETR)  # with an encoder and a decoder
-TRAINED = (models.DETR, models.DeformableDETR, models.DINO)
+# Heads whose losses need not depend on the batch.
+TRAINED = (models.DETRHead, models.DeformableDETRHead, models.DINOHead, *MASKS)
 # Layers that compute each cell of a map from itself, or get a hook here. Norms with stored statistics are known, too.
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.LayerNorm, nn.GroupNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Dropout2d,
           nn.AdaptiveAvgPool2d, CeilMaxPool2d, nn.Sequential, nn.ModuleList, nn.Linear, nn.Embedding, nn.Dropout,
@@ -41,28 +46,38 @@ def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
     They are those of the image alone, padded to multiples of 32 pixels, up to rounding.
 
     Args:
-        model: Detector or segmentor of a backbone of cpvt_mm with `padding='exact'`, and parts of types in `KNOWN`.
-        training: Whether this is also for what images add to the losses of queries, for models of types in `TRAINED`;
-            denoising queries stay random. Defaults to False: training does not change.
+        model: Detector or segmentor of a backbone of cpvt_mm with `padding='exact'`, and parts of types in `KNOWN`. A
+            second call can add `training`, and nothing else.
+        training: Whether this is also for what images add to the losses, for heads of types in `TRAINED`; denoising
+            queries, and the points at which masks are compared, stay random. Defaults to False: training does not
+            change.
 
     Raises:
         UserError: If a part or setting is not known; in a forward pass, if a side of the batch is no multiple of 32.
     """
-    if training and type(model) not in TRAINED:
-        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of '
-                        f'{", ".join(known.__name__ for known in TRAINED)} need not: leave out training.')
-    batch = Batch(training)
-    parts = {name: part for name, part in model.named_children() if name not in ('data_preprocessor', 'auxiliary_head')}
+    skipped = ('data_preprocessor',) if training else ('data_preprocessor', 'auxiliary_head')
+    parts = {name: part for name, part in model.named_children() if name not in skipped}
+    if training and not {type(part) for part in parts.values()} & {*TRAINED}:
+        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of DETR, Deformable DETR, '
+                        'DINO, MaskFormer and Mask2Former need not: leave out training.')
     for name, part in parts.items():
         own = type(model) in DETECTORS and name not in ('backbone', 'neck', 'bbox_head')
         if needed := _needed(part, getattr(model, 'test_cfg', None), own):
             raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
                             f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
+    if hasattr(model, 'batch_invariance'):
+        model.batch_invariance.training |= training
+        return
+    model.batch_invariance = batch = Batch(training)
     for part in parts.values():
         if isinstance(part, Backbone):
             part.register_forward_pre_hook(batch.begin)
         elif not isinstance(part, SEPARATE):
             batch.follow(part)
+        if isinstance(part, MASKS):
+            part.loss_by_feat = partial(average_losses, batch, part, part.loss_by_feat)
+        if isinstance(part, SegMaskFormerHead):
+            model.register_forward_pre_hook(_fill_batch, with_kwargs=True)
     if getattr(model, 'as_two_stage', isinstance(model, models.DINO)):
         Queries(batch, model)
 
@@ -76,6 +91,14 @@ class BatchInvariantHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         make_batch_invariant(getattr(runner.model, 'module', runner.model), self.training)
+
+
+def _fill_batch(segmentor: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """Makes the size of images that of the batch: MaskFormer of mmseg takes the first image's size for that."""
+    images, samples = args[0] if args else kwargs['inputs'], args[1] if args[1:] else kwargs.get('data_samples')
+    for sample in samples or []:
+        sample.set_metainfo(dict(img_shape=tuple(images.shape[2:])))
+    return args, kwargs
 
 
 def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> str:
@@ -94,7 +117,7 @@ def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> s
         if not (isinstance(layer, LAYERS) or [*layer.children()] or getattr(layer, 'track_running_stats', False)
                 or 'loss' in name or isinstance(part, models.MaskFormerFusionHead)):
             return f'have no {type(layer).__name__} ({name})'
-    segments, mode = isinstance(part, UPerHead | Mask2FormerHead), (test_cfg or {}).get('mode', 'whole')
+    segments, mode = hasattr(part, 'align_corners'), (test_cfg or {}).get('mode', 'whole')
     if segments and (part.align_corners or mode != 'whole'):
         return "have align_corners=False, and the model mode='whole' in test_cfg"
     if isinstance(part, DENSE):

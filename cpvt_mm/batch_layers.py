@@ -142,9 +142,9 @@ class Batch:
     def continue_levels(self, encoder: nn.Module, args: object, kwargs: dict[str, Any], x: Tensor) -> None:
         """Continues images in the maps of a pixel decoder, which come as `(B, N, C)`, one level after the other."""
         if self.sizes:
-            shapes = kwargs['spatial_shapes'].tolist()
-            for level, shape in zip(x.split([h * w for h, w in shapes], 1), shapes, strict=True):
-                self.continue_images(encoder, (), level.transpose(1, 2).unflatten(2, shape))
+            starts = kwargs['level_start_index'].tolist()
+            for (h, w), start in zip(kwargs['spatial_shapes'].tolist(), starts, strict=True):
+                self.continue_images(encoder, (), x[:, start:start + h * w].transpose(1, 2).unflatten(2, (h, w)))
 
     def place_queries(self, head: transformer.MLP, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
                       ) -> Arguments:

@@ -1,12 +1,18 @@
-"""Hooks for detectors that choose queries among the locations of an image: two-stage Deformable DETR, DINO, DDQ."""
+"""Hooks for detectors that choose queries among the locations of an image: two-stage Deformable DETR, DINO, DDQ.
+
+`average_losses` is for the losses of mask queries: those of MaskFormer and Mask2Former.
+"""
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmdet.models import DDQDETR, DeformableDETR
+from mmdet.models import DDQDETR, DeformableDETR, MaskFormerHead
 from mmdet.structures import DetDataSample
+from mmdet.utils import reduce_mean
 from mmengine.logging import print_log
+from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from cpvt_mm.batch_layers import Arguments, Batch
@@ -103,3 +109,34 @@ class Queries:
             for sample in outs:
                 if isinstance(sample, DetDataSample):
                     sample.pred_instances = sample.pred_instances[sample.pred_instances.scores > 0]
+
+
+def average_losses(batch: Batch, head: MaskFormerHead, loss: Callable[..., dict[str, Tensor]],
+                   scores: Sequence[Tensor], masks: Sequence[Tensor], instances: list[InstanceData],
+                   metas: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Averages the losses of each image without its padding, in the way in which a head averages those of a batch.
+
+    Args:
+        batch: Padding of the batch; without any, these are the losses of the head.
+        head: Head that matches queries with objects. At most as many objects count as there are queries.
+        loss: The method `loss_by_feat` of the head, which takes the arguments that follow.
+        scores: `(B, Q, classes + 1)` of each layer of the decoder.
+        masks: Logits `(B, Q, H, W)` of each layer.
+        instances: `labels`, and `masks` in the size of the batch, of the objects of each image.
+        metas: Metainfo of each image.
+    """
+    if not batch.sizes:
+        return loss(scores, masks, instances, metas)
+    each = []
+    for i, ((h, w), (rows, columns)) in enumerate(zip(batch.sizes, batch.cells((*masks[0].shape[2:],)), strict=True)):
+        objects = InstanceData(labels=instances[i].labels, masks=instances[i].masks[:, :h, :w])
+        each.append(loss([x[i:i + 1] for x in scores], [x[i:i + 1, :, :rows, :columns] for x in masks], [objects],
+                         metas[i:i + 1]))
+    weights, total = scores[0].new_tensor(head.class_weight), head.num_queries
+    number = scores[0].new_tensor([min(len(one), total) for one in instances])
+    mean = torch.stack([weights[one.labels].sum() / max(len(one), 1) for one in instances])
+    of_classes, of_masks = mean * number + weights[-1] * (total - number), reduce_mean(number)
+    shares = dict.fromkeys(('loss_mask', 'loss_dice'), of_masks.clamp(min=1) / of_masks.sum().clamp(min=1))
+    shares['loss_cls'] = of_classes / of_classes.sum()
+    return {name: sum((share * one[name] for share, one in zip(shares[name.rpartition('.')[2]], each, strict=True)),
+                      scores[0].new_zeros(())) for name in each[0]}

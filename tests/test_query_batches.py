@@ -4,14 +4,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.structures import InstanceData
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import make_batch_invariant
@@ -28,7 +31,9 @@ QUERIES = {'encoder.num_layers': 1, 'decoder.num_layers': 2, 'num_queries': 30, 
 # Images have 85 to 321 locations.
 MANY = {**QUERIES, 'num_queries': 200, 'test_cfg.max_per_img': 200, 'bbox_head.num_classes': 1}
 MASKS = {f'panoptic_head.{key}': value for key, value in {
-    'num_queries': 10, 'transformer_decoder.num_layers': 4, 'pixel_decoder.encoder.num_layers': 1}.items()}
+    'num_queries': 10, 'transformer_decoder.num_layers': 4, 'pixel_decoder.encoder.num_layers': 1,
+    'transformer_decoder.layer_cfg.ffn_cfg.feedforward_channels': 64}.items()}
+MASKS['train_cfg.num_points'] = 256
 INSTANCES = {'test_cfg.instance_on': True, 'test_cfg.panoptic_on': False, 'test_cfg.max_per_image': 20}
 Predictions = list[dict[str, Tensor]]
 
@@ -42,24 +47,34 @@ def mmdet(name: str, options: dict[str, Any] = {}) -> Config:
     (model.neck if 'neck' in model else model.panoptic_head).in_channels = [CHANNELS[i] for i in stages]
     if 'start_level' in model.get('neck', {}):
         model.neck.start_level = 0
-    model.data_preprocessor.update(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32)
+    model.data_preprocessor.update(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32, batch_augments=None)
     cfg.merge_from_dict({f'model.{key.removeprefix("model.")}': value for key, value in options.items()})
     return cfg
 
 
-def mmseg_mask2former() -> Config:
-    """mmseg's head with the options of mmdet's."""
-    cfg, head = exact(UPERNET, PADS), mmdet(MASK2FORMER, MASKS).model.panoptic_head
-    for loss in (head.loss_cls, head.loss_mask, head.loss_dice):
-        loss.type = f'mmdet.{loss.type}'
-    head.loss_cls.class_weight = [1.] * 5 + [0.1]
-    head.pixel_decoder.type = 'mmdet.MSDeformAttnPixelDecoder'
-    cfg.model.decode_head = dict({key: value for key, value in head.items() if not key.endswith(('_classes', '_cfg'))},
-                                 type='mmseg.Mask2FormerHead', num_classes=5)
+def mmseg(name: str) -> Config:
+    """mmseg's head with the options of mmdet's, and those of `MASKS`."""
+    cfg, model = exact(UPERNET, PADS), mmdet(name, MASKS).model
+    head = model.panoptic_head
+    head.loss_cls.class_weight = [1., 0.5, 1., 1., 1., 0.1]
+    cfg.model.decode_head = dict({key: value for key, value in head.items() if not key.endswith('ff_classes')},
+                                 type=f'mmseg.{head.type}', num_classes=5, train_cfg=model.train_cfg)
+    cfg.model.decode_head.pop('num_things_classes')
+    cfg.model.auxiliary_head = None
+    add_scope(cfg.model.decode_head)
     return cfg
 
 
+def add_scope(node: Any) -> None:
+    """Names the library of types without one."""
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        if isinstance(value, dict) and '.' not in value.get('type', '.'):
+            value['type'] = f'mmdet.{value["type"]}'
+        add_scope(value)
+
+
 MASK2FORMER = 'mask2former/mask2former_r50_8xb2-lsj-50e_coco'
+MASKFORMER = 'maskformer/maskformer_r50_ms-16xb1-75e_coco'
 TWO = 'deformable_detr/deformable-detr-refine-twostage_r50_16xb2-50e_coco'
 CONFIGS: dict[str, Callable[[], Config]] = {
     'detr': partial(mmdet, 'detr/detr_r50_8xb2-150e_coco', QUERIES),
@@ -71,9 +86,9 @@ CONFIGS: dict[str, Callable[[], Config]] = {
     'ddq': partial(mmdet, 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco', {**QUERIES, 'test_cfg.max_per_img': 3}),
     'ddq-small': partial(mmdet, 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco', {**MANY, 'test_cfg.max_per_img': 3}),
     'mask2former': partial(mmdet, MASK2FORMER, {**MASKS, **INSTANCES}),
-    'mask2former-mmseg': mmseg_mask2former,
-    'maskformer': partial(mmdet, 'maskformer/maskformer_r50_ms-16xb1-75e_coco', {
-        **MASKS, **INSTANCES, 'test_cfg.max_per_image': 100}),
+    'mask2former-mmseg': partial(mmseg, MASK2FORMER),
+    'maskformer': partial(mmdet, MASKFORMER, {**MASKS, **INSTANCES, 'test_cfg.max_per_image': 100}),
+    'maskformer-mmseg': partial(mmseg, MASKFORMER),
     'rtmdet': partial(mmdet, 'rtmdet/rtmdet_l_8xb32-300e_coco', {'test_cfg.max_per_img': 30}),
     'fcos': partial(mmdet, 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', {'test_cfg.max_per_img': 30}),
     'atss': partial(mmdet, 'atss/atss_r50_fpn_1x_coco', {'test_cfg.max_per_img': 30}),
@@ -137,6 +152,23 @@ def test_any_sizes(kind: str) -> None:
     check()
 
 
+@pytest.mark.parametrize('kind, name', [('dino', 'scores'), ('mask2former', 'scores'), ('mask2former-mmseg', 'logits')])
+def test_in_float32_the_batch_changes_no_more_than_rounding_does(kind: str, name: str) -> None:
+    """Rounded sums of n products are exact for weights that differ by about `n**0.5 * 2**-24` (Higham & Mary 2019)."""
+    model, images = built(CONFIGS[kind]()), random_images(SIZES[:3])
+    make_batch_invariant(model)
+
+    def run(batch: list[Tensor]) -> Tensor:
+        return predict(model, batch)[0][name]
+
+    alone, together = run(images[:1]), run(images)
+    longest = max(parameter[0].numel() for parameter in model.parameters() if parameter.dim() > 1)
+    for parameter in model.parameters():
+        parameter.data *= 1 + longest**0.5 * 2**-24 * torch.randn_like(parameter).sign()
+    rounding = (run(images[:1]) - alone).abs().max()
+    assert (together - alone).abs().max() <= 2 * rounding < 0.02 * alone.abs().max()  # each of two runs is rounded
+
+
 def test_a_query_that_may_attend_to_padding_only_attends_to_its_image() -> None:
     batch = Batch()
     batch.sizes, batch.whole, batch.masks = ((32, 32), (64, 64)), (64, 64), {}
@@ -145,38 +177,83 @@ def test_a_query_that_may_attend_to_padding_only_attends_to_its_image() -> None:
     assert torch.equal(kwargs['cross_attn_mask'][:, 0], padding)
 
 
+def objects(model: Any, i: int) -> int:
+    """How many objects image `i` has; where masks are compared, one has none, and one more than there are queries."""
+    most = 12 if hasattr(model, 'panoptic_head') else 4  # mmseg has one object of each class
+    return 1 + i % 2 if hasattr(model, 'bbox_head') else (2, 3, 1, most, 1, 2, 0)[i]
+
+
+def sample_of(model: Any, i: int, height: int, width: int) -> DetDataSample | SegDataSample:
+    """Describes image `i`, with boxes, masks or a label map."""
+    number, metainfo = objects(model, i), dict(img_shape=(height, width), ori_shape=(height, width))
+    sides = torch.rand(2 * number, 2).sort(0)[0] * torch.tensor([width, height])
+    boxes = torch.cat([sides[:number], sides[number:]], 1)
+    masks = np.zeros((number, height, width), np.uint8)
+    for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
+        mask[top:bottom, left:right] = 1
+    if hasattr(model, 'decode_head'):
+        label_map = torch.full((1, height, width), 255)
+        for label in range(number):
+            label_map[0, label * 8:label * 8 + 8, ::2] = label
+        return SegDataSample(metainfo=metainfo, gt_sem_seg=PixelData(data=label_map))
+    return DetDataSample(metainfo=metainfo, gt_instances=InstanceData(
+        bboxes=boxes, labels=torch.zeros(number, dtype=torch.int64), masks=BitmapMasks(masks, height, width)))
+
+
 def losses(model: Any, images: list[Tensor], batch: Sequence[int]) -> dict[str, Tensor]:
-    """Losses of images of a batch with two objects each, without those of denoising queries, which are random."""
-    samples = []
-    for i in batch:
-        height, width = images[i].shape[1:]
-        scale = torch.tensor([width, height] * 2)
-        boxes = torch.tensor([[0.1, 0.1, 0.3 + 0.05 * i, 0.5], [0.3, 0.4, 0.9, 0.6 + 0.05 * i]]) * scale
-        samples.append(DetDataSample(metainfo=dict(img_shape=(height, width), ori_shape=(height, width)),
-                                     gt_instances=InstanceData(bboxes=boxes, labels=torch.tensor([0, 0]))))
-    data = model.data_preprocessor(dict(inputs=[images[i] for i in batch], data_samples=samples), True)
+    """Losses of images of a batch, without those of denoising queries, which are random."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        samples = [sample_of(model, i, *image.shape[1:]) for i, image in enumerate(images)]
+    data = model.data_preprocessor(dict(inputs=[images[i] for i in batch], data_samples=[samples[i] for i in batch]),
+                                   True)
     return {name: value for name, value in model(**data, mode='loss').items() if 'dn_' not in name}
 
 
-@pytest.mark.parametrize('kind', ['deformable-detr', 'two-stage', 'dino', 'dino-small'])
-def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None) -> None:
+@pytest.mark.parametrize('kind', [
+    'deformable-detr', 'two-stage', 'dino', 'dino-small', 'mask2former',
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ('mask2former-mmseg', 'maskformer', 'maskformer-mmseg'))])
+def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, 'float', Tensor.double)  # mmdet compares masks with targets in float32
     model, images = in_float64(kind).train(), random_images(SIZES)
     for layer in model.modules():
         for name in {'p', 'dropout'} & {*vars(layer)}:  # nn.Dropout and nn.MultiheadAttention
             setattr(layer, name, 0.)
-    batches = [0, 1, 2], [3, 6]
-    if kind != 'dino-small':
-        single = [losses(model, images, [i])['loss_bbox'] for i in batches[0]]
-        assert (torch.stack(single).mean() - losses(model, images, batches[0])['loss_bbox']).abs() > 1e-3
+    batches, head = ([0, 1, 2], [3, 6]), getattr(model, 'panoptic_head', getattr(model, 'decode_head', None))
+    if kind != 'dino-small' and '2former' not in kind:  # top-k has too few locations, and points of masks are random
+        name = 'loss_bbox' if head is None else 'decode.loss_cls' if 'mmseg' in kind else 'loss_cls'
+        single = [losses(model, images, [i])[name] for i in batches[0]]
+        assert (torch.stack(single).mean() - losses(model, images, batches[0])[name]).abs() > 1e-3
     make_batch_invariant(model, training=True)
-    alone = [losses(model, images, [i]) for i in range(len(images))]
     for batch in batches:
+        torch.manual_seed(0)  # each image has the points that it has alone
+        alone = [losses(model, images, [i]) for i in batch]
+        torch.manual_seed(0)
+        numbers = torch.tensor([objects(model, i) for i in batch])
         for name, value in losses(model, images, batch).items():
-            # mmdet adds 1.2e-7 to the number of objects by which it divides, which is at least 2.
-            mean = torch.stack([alone[i][name] for i in batch]).mean()
-            torch.testing.assert_close(mean, value.mean(), rtol=1e-7, atol=1e-9)
+            share = numbers if head is None else numbers.clamp(max=head.num_queries)
+            if head and 'loss_cls' in name:
+                share = torch.tensor([sum(head.class_weight[:n]) for n in share]) + 0.1 * (head.num_queries - share)
+            # mmdet adds 1.2e-7 to the number of objects by which it divides, which is at least 1.
+            mean = torch.cat([one[name].reshape(1) for one in alone]) @ (share / share.sum())
+            torch.testing.assert_close(mean, value.sum(), rtol=2e-7, atol=1e-9)
     sum(losses(model, images, [0, 1]).values(), torch.zeros(())).backward()
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_a_second_call_adds_no_hooks_and_a_third_trains() -> None:
+    model = in_float64('mask2former')
+
+    def count() -> int:
+        return sum(len(hooks) for module in model.modules() for name, hooks in vars(module).items() if 'hooks' in name)
+
+    make_batch_invariant(model)
+    hooks, losses = count(), model.panoptic_head.loss_by_feat
+    for training, wanted in ((False, False), (True, True), (False, True)):  # the last is what predicts during a run
+        make_batch_invariant(model, training)
+        assert (count(), model.panoptic_head.loss_by_feat) == (hooks, losses)
+        assert model.batch_invariance.training == wanted
 
 
 def test_few_locations_are_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -64,15 +64,18 @@ def cut_down(cfg: Config, data: Path) -> None:
     if cfg.default_scope == 'mmdet':
         cfg.val_evaluator.ann_file = f'{data}/{cfg.val_dataloader.dataset.ann_file}'
         cfg.test_evaluator = cfg.val_evaluator
-        cfg.model.data_preprocessor.pad_size_divisor = 1
+        divisor = 32 if 'batch' in cfg.default_hooks else 1
+        cfg.model.data_preprocessor.update(pad_size_divisor=divisor, batch_augments=None)
         cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).score_thr = 0  # so that something is predicted
         if cfg.model.type in ('FasterRCNN', 'MaskRCNN'):
             for rpn in (cfg.model.train_cfg.rpn_proposal, cfg.model.test_cfg.rpn):
                 rpn.update(nms_pre=20, max_per_img=20)
             cfg.model.train_cfg.rcnn.sampler.num = 16
+        if cfg.model.type == 'DINO':  # images have 168 locations
+            cfg.model.num_queries = cfg.model.test_cfg.max_per_img = 100
     else:
         cfg.model.data_preprocessor.pop('size_divisor', None)
-        cfg.model.data_preprocessor.size = (65, 97) if toy else (61, 63)
+        cfg.model.data_preprocessor.size = (65, 97) if toy else (64, 96) if 'batch' in cfg.default_hooks else (61, 63)
     by_epoch = 'max_epochs' in cfg.train_cfg
     cfg.train_cfg.update(dict(max_epochs=1) if by_epoch else dict(max_iters=1, val_interval=1))
     cfg.default_hooks.logger.interval = 1
