@@ -65,10 +65,10 @@ def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
         if needed := _needed(part, getattr(model, 'test_cfg', None), own):
             raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
                             f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
-    if hasattr(model, 'batch_invariance'):
-        model.batch_invariance.training |= training
+    if known := vars(model).get('batch_invariance'):
+        known.training |= training
         return
-    model.batch_invariance = batch = Batch(training)
+    vars(model)['batch_invariance'] = batch = Batch(training)
     for part in parts.values():
         if isinstance(part, Backbone):
             part.register_forward_pre_hook(batch.begin)
