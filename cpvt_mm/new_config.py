@@ -9,7 +9,6 @@ from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
-from cpvt_mm.zoo import twins
 from cpvt_mm.zoo.families import RELEASED, SCHEME
 from cpvt_mm.zoo.family import APACHE
 from openmmlab_data.channels import Bands, measure_bands
@@ -34,8 +33,6 @@ MANY = 15  # objects of an image, on average
 # padding='exact' is for batches of which padding is at least this: a packed step has up to 1.4 times the operators.
 PAYS = 0.3
 CONFIGS = Path(__file__).parent / '.mim/configs'
-ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
-                         and not name.startswith('pyramid-')))
 DEFAULT = 'pvtv2-b0'  # the smallest with weights from ImageNet
 # The config of each task, for other archs and for those of `FOR_CPU`.
 BASES = dict(
@@ -141,7 +138,7 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
 
 
 def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
-    """Returns the address of released weights of a backbone of `ARCHS`, unless it starts at random, and a sentence.
+    """Returns the address of released weights of a backbone, unless it starts at random, and a sentence.
 
     Raises a UserError if they cannot be had.
     """

@@ -2,14 +2,14 @@
 import re
 from argparse import ArgumentTypeError, Namespace
 
-from cpvt_mm.tokens.grid import Size
 from openmmlab_runs.errors import UserError
 
+Size = tuple[int, int]  # height and width, pixels
 # Images of COCO as mmdet resizes them, to 800 x 1333, in multiples of 32 pixels.
 COCO = '800x1216+608x800+800x1088+480x640+1216x800+640x960+544x800+800x800'
 
 
-def parse_sides(text: str) -> tuple[int, int]:
+def parse_sides(text: str) -> Size:
     """Parses the pixels of a square's side, such as '512', or of two sides in their order, such as '800x1216'."""
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
     if not match:

@@ -6,9 +6,10 @@ from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from runpy import run_path
+from types import ModuleType
 from typing import Any
 
 from .errors import UserError, did_you_mean, exit_on_error, say
@@ -45,11 +46,20 @@ def run_package() -> None:
     run_path(str(Path(package.origin).with_name('__main__.py')), run_name='__main__')
 
 
+def import_lightly(module: str) -> ModuleType:
+    """Imports a module. For `--help`, its package and transformers, which mmengine imports, do not run `__init__`."""
+    if {'-h', '--help'} & {*sys.argv}:
+        for name in {module.partition('.')[0], 'transformers'} - sys.modules.keys():
+            if spec := find_spec(name):
+                sys.modules[name] = module_from_spec(spec)
+    return import_module(module)
+
+
 def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:
     """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
 
-    A module, whose name has `_` for `-`, is imported only when it is called. For `--help`, it runs without its package,
-    which may import much, if nothing has imported that. `--version` prints a `version`.
+    A module, whose name has `_` for `-`, is imported only when it is called, see `import_lightly`. `--version` prints a
+    `version`.
     """
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):
@@ -61,11 +71,7 @@ def run_command(program: str, package: str, commands: Mapping[str, str], version
         say(f'{program} {version}')
     elif name in commands:
         sys.argv = [f'{program} {name}', *options]  # as argparse tells it
-        module, (top, *parts) = name.replace('-', '_'), package.split('.')
-        if {'-h', '--help'} & {*options} and top not in sys.modules and (spec := find_spec(top)) and spec.origin:
-            run_path(str(Path(spec.origin).parent.joinpath(*parts, f'{module}.py')))['main']()
-        else:
-            import_module(f'{package}.{module}').main()
+        import_lightly(f'{package}.{name.replace("-", "_")}').main()
     else:
         raise UserError(f'{name!r} is not a command{did_you_mean(name, commands)}; there are {", ".join(commands)}.')
 

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from cpvt_mm.__main__ import COMMANDS
+from cpvt_mm.commands import swap
+from cpvt_mm.swap import TARGETS
+from cpvt_mm.swap.swapping import SAME
 from cpvt_mm.version import __version__
+from lab.__main__ import find_commands
 from openmmlab_runs.engine import load_config
 from tests.conftest import ROOT
+from tests.lab.test_maintenance import NO_OPTIONS
 from tests.openmmlab_data.layouts import NO_WORKERS
 from tests.tools.conftest import Capture, Run, change_annotations
 
@@ -51,25 +56,40 @@ def test_an_option_of_the_config_that_cannot_be_read_is_told(option: str, words:
     assert f'error: --cfg-options {option} {words}' in capsys.readouterr().err
 
 
-HEAVY = ('torch._dynamo', 'torch.onnx', 'transformers', 'mmengine.runner', 'mmcv', 'mmdet', 'mmseg', 'matplotlib',
-         'pandas', 'torch')
+# What takes long to import; the package itself, and the libraries that its backbones need, come after the arguments.
+COMPILERS, LATER = ('torch._dynamo', 'torch.onnx', 'transformers.utils', 'mmdet', 'mmseg', 'mmpretrain', 'pandas'), (
+    'mmengine.model', 'mmengine.runner', 'mmcv', 'cpvt_mm.models')
+# Commands of the lab that import what they study at once.
+STUDIES = {f'lab {name}' for name in (
+    'attention_maps', 'benchmark', 'compare', 'faults', 'fuzz_checkpoints', 'fuzz_data', 'mmcv_reference',
+    'padding_difference', 'padding_share', 'position_probe', 'report_checks', 'resolution_sweep', 'stock_configs',
+    'translation_equivariance')} | {'tools/analysis_tools/benchmark.py'}
+FILES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob('tools/**/*.py'), ROOT / 'demo/image_demo.py'))
+IN_LAB = sorted(f'lab {name}' for name in find_commands().keys() - NO_OPTIONS)
 
 
-@pytest.mark.parametrize('command, allowed', [
-    *((name, ()) for name in ('train', 'test', 'check')), ('predict', ('torch', 'matplotlib')),
-    *((name, HEAVY[2:5] + HEAVY[7:]) for name in ('new-config', 'swap')), ('export', HEAVY)])
-def test_the_help_does_not_wait_for_what_the_command_needs(command: str, allowed: tuple[str, ...], run_python: Run
-                                                           ) -> None:
+@pytest.mark.parametrize('program', [
+    *(f'cpvt_mm {name}' for name in COMMANDS), *FILES,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in IN_LAB)])
+def test_the_help_does_not_wait_for_what_the_command_needs(program: str, run_python: Run) -> None:
+    name, *options = program.split()
+    run = {'cpvt_mm': 'cli.run_package()', 'lab': "runpy.run_module('lab', run_name='__main__')"}.get(
+        name, f"runpy.run_path({str(ROOT / name)!r}, run_name='__main__')")
+    heavy = COMPILERS[2 * (program == 'lab mmcv_reference'):] if program in STUDIES else COMPILERS + LATER
     done = run_python(f'''
-import sys
-from openmmlab_runs.cli import run_package
-sys.argv = ['cpvt_mm', '{command}', '--help']
+import runpy, sys
+from openmmlab_runs import cli
+sys.argv = [{name!r}, *{options}, '--help']
 try:
-    run_package()
+    {run}
 finally:
-    print({{*{HEAVY}}} - {{*{allowed}}} & sys.modules.keys())
+    print({{*{heavy}}} & sys.modules.keys())
 ''')
-    assert done.stdout.startswith(f'usage: cpvt_mm {command} ') and done.stdout.endswith('\nset()\n'), done.stderr
+    assert done.stdout.startswith('usage: ') and done.stdout.endswith('\nset()\n'), done.stdout + done.stderr
+
+
+def test_the_help_names_all_backbones_that_can_be_swapped_in() -> None:
+    assert {name: target.archs for name, target in TARGETS.items()} == swap.BACKBONES and swap.SAME == SAME
 
 
 def test_importing_the_package_does_not_wait_for_the_compiler(run_python: Run) -> None:

@@ -8,20 +8,17 @@ names and colours of the classes. projects/onnx_two_stage exports Faster and Mas
 """
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from mmengine.config import Config
-from rich.progress import track
-from torch import nn
-
-from cpvt_mm.export import PARTS, exported, load_part
-from cpvt_mm.export.comparing import SHAPES, check, compare, describe, describe_classes
-from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.cli import add_cfg_options, command_parser
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.pictures.images import read_image
 from openmmlab_runs.texts import markdown_table
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+    from torch import nn
+
+PARTS = ('backbone', 'segmentor', 'detector')
 
 
 def parse_args() -> argparse.Namespace:
@@ -37,8 +34,14 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def export(args: argparse.Namespace, cfg: Config, model: nn.Module) -> None:
+def export(args: argparse.Namespace, cfg: 'Config', model: 'nn.Module') -> None:
     """Exports a model of a config, and compares the file with it."""
+    from rich.progress import track
+
+    from cpvt_mm.export import exported
+    from cpvt_mm.export.comparing import SHAPES, check, compare, describe, describe_classes
+    from openmmlab_runs.checkpoints.loading import to_input
+    from openmmlab_runs.pictures.images import read_image
     description = describe(cfg)
     image = to_input(read_image(args.image), cfg) if args.image else None
     if args.part != 'backbone':
@@ -56,6 +59,10 @@ def export(args: argparse.Namespace, cfg: Config, model: nn.Module) -> None:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    import torch
+
+    from cpvt_mm.export import load_part
+    from openmmlab_runs.engine import load_config
     cfg = load_config(args.config, args.cfg_options)
     torch.manual_seed(0)
     export(args, cfg, load_part(cfg, args.part, args.checkpoint))

@@ -5,17 +5,16 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
-from cpvt_mm.new_config import ARCHS, BASES, new_config
-from openmmlab_data.descriptions import check_written
-from openmmlab_data.painted_samples import draw_sheet
+from cpvt_mm.zoo import twins
+from cpvt_mm.zoo.families import RELEASED
+from openmmlab_data.config_options import TASKS
 from openmmlab_data.readers.label_maps import KINDS
 from openmmlab_runs.cli import command_parser
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import shell
+
+ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
+                         and not name.startswith('pyramid-')))
 
 
 def number_or_auto(text: str) -> int | str:
@@ -26,7 +25,7 @@ def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
     parser.add_argument('out', type=Path, help='config to write; must not exist')
-    parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
+    parser.add_argument('--task', choices=TASKS, help='(default: the most that the annotations allow)')
     parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU, or few images '
                         '(default: pvtv2-b0)')
     parser.add_argument('--random-weights', action='store_true', help='start the backbone from random weights')
@@ -54,6 +53,13 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     options = vars(parse_args())
+    from rich.console import Console
+
+    from cpvt_mm.new_config import new_config
+    from openmmlab_data.descriptions import check_written
+    from openmmlab_data.painted_samples import draw_sheet
+    from openmmlab_runs.engine import load_config
+    from openmmlab_runs.files import write_figure
     data, out = options.pop('data'), options.pop('out')
     doing = Console(stderr=True).status  # on a terminal only
     with doing('Reading the data, and writing the config ...'):

@@ -2,22 +2,20 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mmengine.config import Config
-
-from cpvt_mm.models.create import load_backbone
-from cpvt_mm.new_config import new_config
-from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.swap.probing import is_recognised
-from cpvt_mm.swap.swapping import SAME
-from cpvt_mm.swap.writing import changes, check_model_of, take_data
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.load import load_pretrained
-from openmmlab_data.descriptions import check_written
+from cpvt_mm.zoo.families import PLAIN_ARCHS, RELEASED
+from cpvt_mm.zoo.twins import ARCHS
 from openmmlab_runs.cli import command_parser
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+SAME = 'same'
+BACKBONES = {'PyramidCPVT': (*ARCHS,), 'CPVT': (*PLAIN_ARCHS,), **{name: (one.name,) for name, one in RELEASED.items()}}
 
 
 def parse_args() -> argparse.Namespace:
@@ -25,12 +23,12 @@ def parse_args() -> argparse.Namespace:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
-    parser.add_argument('--backbone', choices=(SAME, *TARGETS),
+    parser.add_argument('--backbone', choices=(SAME, *BACKBONES),
                         help='same: a PVT, PVT v2, MiT or PCPVT stays as it is, with its weights, and runs here; CPVT '
                         'and names of its weights are for plain transformers, whose maps all have stride 16; same if '
                         'possible, else PyramidCPVT, if not given')
     parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
-        f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
+        f'{name}: {", ".join(archs)}' for name, archs in BACKBONES.items() if name not in RELEASED))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
                         '--backbone names, such as dinov3-small, else random')
     parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
@@ -45,9 +43,12 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def swap(cfg: Config, args: argparse.Namespace) -> Config:
+def swap(cfg: 'Config', args: argparse.Namespace) -> 'Config':
     """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
     """
+    from cpvt_mm.models.create import load_backbone
+    from cpvt_mm.swap import swap_backbone
+    from cpvt_mm.zoo.load import load_pretrained
     new = swap_backbone(cfg, args.arch, args.checkpoint, args.optimizer, args.backbone)
     if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
         load_pretrained(load_backbone(new), args.checkpoint)
@@ -57,10 +58,15 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    target = TARGETS['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
-    check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or target.arch], target.archs, UserError)
+    archs = BACKBONES['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
+    check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
     if args.backbone == SAME and (args.arch or args.checkpoint):
         raise UserError('--backbone same keeps the architecture and the weights: leave --arch and --checkpoint out.')
+    from cpvt_mm.new_config import new_config
+    from cpvt_mm.swap import read_config, write_config
+    from cpvt_mm.swap.writing import changes, check_model_of, take_data
+    from openmmlab_data.descriptions import check_written
+    from openmmlab_runs.engine import load_config
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
@@ -74,8 +80,14 @@ def main() -> None:
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
     say(*lines)
+    tell(old, new, args)
+
+
+def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
+    """Prints what a user must know of weights, optimizer and outputs, and the next command."""
+    from cpvt_mm.swap.probing import is_recognised
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')
-    if not (args.checkpoint or target.checkpoint or has_weights):
+    if not (args.checkpoint or args.backbone in RELEASED or has_weights):
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
     stays = not (args.checkpoint or args.arch) and args.backbone in (None, SAME) and is_recognised(

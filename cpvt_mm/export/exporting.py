@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
 Run = Callable[[Tensor], list[Tensor]]
 
-PARTS = ('backbone', 'segmentor', 'detector')
 SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 LEAST = 1e-7  # threshold of a binary segmentor, whose logit is finite

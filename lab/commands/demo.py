@@ -2,15 +2,12 @@
 import argparse
 from pathlib import Path
 
-from mmengine.runner import find_latest_checkpoint
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from lab.commands.toy_shapes import write_toy_shapes
-from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.predict.predicting import predict
 
 ROOT = Path(__file__).parents[2]
 NUCLEI = ROOT / 'demo/nuclei'
@@ -27,6 +24,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
     args = parser.parse_args()
+    from mmengine.runner import find_latest_checkpoint
+
+    from openmmlab_runs.engine import load_config, test, train
+    from openmmlab_runs.predict.predicting import predict
     step = iter(range(1, STEPS + 1))
 
     def begin(what: str) -> None:

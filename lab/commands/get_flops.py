@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from lab.arguments import check_least
 from lab.counting import Complexity, measure
-from openmmlab_runs.checkpoints.loading import build
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
 from openmmlab_runs.texts import markdown_table
 
@@ -26,6 +24,7 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
     Returns:
         The complexity of the backbone, and that of the whole model, both in eval mode.
     """
+    from openmmlab_runs.checkpoints.loading import build
     model = build(cfg, cfg.model)
     backbone = cast(nn.Module, model.backbone)
     image = torch.zeros(1, getattr(backbone, 'in_channels', 3), *shape)
@@ -52,6 +51,7 @@ def main() -> None:
     parser.add_argument('--shape', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
                         help=f'image size in pixels (default: {SHAPES})')
     args = parser.parse_args()
+    from openmmlab_runs.engine import load_config
     if args.shape:
         check_least(args, 1, 'shape')
     rows = []

@@ -7,15 +7,16 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.zoo.convert import TARGETS, convert_checkpoint
+from openmmlab_runs.cli import import_lightly
 from openmmlab_runs.errors import exit_on_error, say
 
 
 def parse_args() -> argparse.Namespace:
+    formats = import_lightly('cpvt_mm.zoo.convert').TARGETS
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('source', type=Path, metavar='SRC', help='the checkpoint to read; its format is detected')
     parser.add_argument('target', type=Path, metavar='DST', help='the file to write: .pth or .safetensors')
-    parser.add_argument('--to', choices=TARGETS, default='cpvt_mm', help='the format to write (default: cpvt_mm)')
+    parser.add_argument('--to', choices=formats, default='cpvt_mm', help='the format to write (default: cpvt_mm)')
     parser.add_argument('--half', action='store_true', help='round to float16, for a file of half the size')
     return parser.parse_args()
 
@@ -23,6 +24,7 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    from cpvt_mm.zoo.convert import convert_checkpoint
     source, target, left_out = convert_checkpoint(args.source, args.target, args.to, args.half)
     below = f' below {source.prefix!r}' if source.prefix else ''
     say(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')

@@ -7,7 +7,6 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.zoo.convert import publish_model
 from openmmlab_runs.errors import exit_on_error, say
 
 
@@ -21,6 +20,7 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    from cpvt_mm.zoo.convert import publish_model
     path, left_out = publish_model(args.source, args.stem)
     say(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
 
