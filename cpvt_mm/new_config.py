@@ -85,7 +85,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
                                      Path(asked.colours) if asked.colours else None,
                                      out.with_name(f'{out.stem}_images').resolve())
-    data = find_data(Path(source), options_of_data, asked.val, asked.seed)
+    data = find_data(Path(source), options_of_data, asked.val, asked.seed, asked.group_by)
     task = task_for(data, asked.task, of_model)
     bands = measure_bands(data, load_from)
     start = _choose_model(asked, task, base, model, load_from)
