@@ -154,12 +154,12 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
-        raise UserError(f'the ImageNet weights {address} cannot be had, since the net does not answer: download {url} '
+        raise UserError(f'the ImageNet weights {address} cannot be downloaded, as the internet does not answer: fetch {url} '
                         f'elsewhere and save it as {cache_file(url)}, or start from random weights with '
                         '--random-weights, which needs more images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
     return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
-                     '--random-weights does without.')
+                     '--random-weights starts without them.')
 
 
 def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
@@ -173,7 +173,7 @@ def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
         return []
     told = f'Padding is {share:.0%} of the pixels in batches of {batch}'
     if share < PAYS:
-        return [f"{told}: padding='exact', which does not compute it, pays from {PAYS:.0%} on."]
+        return [f"{told}: padding='exact', which does not compute it, pays off from {PAYS:.0%} on."]
     model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
     model.backbone.padding = 'exact'
     return [f"{told}: it is not computed (padding='exact', from {PAYS:.0%} on)."]
