@@ -154,8 +154,8 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
-        raise UserError(f'the ImageNet weights {address} cannot be downloaded, as the internet does not answer: fetch {url} '
-                        f'elsewhere and save it as {cache_file(url)}, or start from random weights with '
+        raise UserError(f'the ImageNet weights {address} cannot be downloaded, as the internet does not answer: fetch '
+                        f'{url} elsewhere and save it as {cache_file(url)}, or start from random weights with '
                         '--random-weights, which needs more images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
     return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
