@@ -87,7 +87,8 @@ def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) ->
     chosen: set[str] = set()
     for group in random.Random(seed).sample(list(groups.values()), len(groups)):
         chosen.update(group if len(chosen) + len(group) <= number else ())
-    return chosen or set(min(groups.values(), key=len))
+    smallest = min(groups.values(), key=len)
+    return chosen or {*smallest}
 
 
 def take_share(data: LabelledData, share: float, seed: int, group_by: str | None = None) -> None:
