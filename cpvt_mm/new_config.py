@@ -82,7 +82,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
                                      Path(asked.colours) if asked.colours else None,
                                      out.with_name(f'{out.stem}_images').resolve())
-    data = find_data(Path(source), options_of_data, asked.val, asked.seed)
+    data = find_data(Path(source), options_of_data, asked.val, asked.seed, asked.group_by)
     task = task_for(data, asked.task, of_model)
     bands = measure_bands(data, load_from)
     start = _choose_model(asked, task, base, model, load_from)
@@ -151,12 +151,12 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
-        raise UserError(f'the ImageNet weights {address} cannot be had, since the net does not answer: download {url} '
-                        f'elsewhere and save it as {cache_file(url)}, or start from random weights with '
+        raise UserError(f'the ImageNet weights {address} cannot be downloaded, as the internet does not answer: fetch '
+                        f'{url} elsewhere and save it as {cache_file(url)}, or start from random weights with '
                         '--random-weights, which needs more images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
     return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
-                     '--random-weights does without.')
+                     '--random-weights starts without them.')
 
 
 def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
@@ -170,7 +170,7 @@ def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
         return []
     told = f'Padding is {share:.0%} of the pixels in batches of {batch}'
     if share < PAYS:
-        return [f"{told}: padding='exact', which does not compute it, pays from {PAYS:.0%} on."]
+        return [f"{told}: padding='exact', which does not compute it, pays off from {PAYS:.0%} on."]
     model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
     model.backbone.padding = 'exact'
     return [f"{told}: it is not computed (padding='exact', from {PAYS:.0%} on)."]

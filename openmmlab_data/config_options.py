@@ -59,6 +59,7 @@ class ConfigOptions:
             4. Defaults to None: after the last iteration.
         ema: Whether validations and checkpoints have weights averaged over about the last twentieth of the iterations.
             Defaults to False.
+        group_by: See `find_data`. Defaults to None.
     """
     task: str | None = None
     arch: str | None = None
@@ -75,6 +76,7 @@ class ConfigOptions:
     random_weights: bool = False
     early_stop: int | None = None
     ema: bool = False
+    group_by: str | None = None
 
     def __post_init__(self) -> None:
         for option, number, least in (('iters', self.iters, 2), ('batch', self.batch, 1),

@@ -1,4 +1,4 @@
-"""Names and files that documents mention exist."""
+"""Names and files that documents mention exist, and tables fit a page."""
 import importlib
 import re
 from pathlib import Path
@@ -13,6 +13,7 @@ import openmmlab_runs.registry
 ROOT = Path(__file__).parents[1]
 PAGES = [*(page for page in ROOT.glob('*.md') if page.name != 'CHANGELOG.md'),  # which has old names
          *(page for page in ROOT.glob('docs/**/*.md') if '_build' not in page.parts)]
+MORE_PAGES = [*ROOT.glob('configs/*/README.md'), *ROOT.glob('projects/*/README.md'), ROOT / 'demo/nuclei/README.md']
 PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_data', 'openmmlab_compat', 'lab')
 FOLDERS = (*PACKAGES, 'configs', 'demo', 'docs', 'examples', 'projects', 'tests', 'tools')
 
@@ -61,3 +62,12 @@ def test_names_and_files_exist(page: Path) -> None:
     paths = re.findall(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\.\w+(?! of commit)', text)
     missing += [path for path in paths if not (ROOT / path).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize('page', PAGES + MORE_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_fit_a_page(page: Path) -> None:
+    """At most ten columns, and cells of at most 200 characters without the addresses of links."""
+    for row in re.findall(r'^\|(.*)\|$', page.read_text(), re.M):
+        cells = re.sub(r'\]\([^)]*\)', ']', row).split('|')
+        assert len(cells) <= 10, row
+        assert all(len(cell.strip()) <= 200 for cell in cells), row

@@ -117,7 +117,7 @@ def test_the_start_are_weights_of_imagenet_unless_random_ones_are_asked_for(
     write(tmp_path / 'data')
     monkeypatch.setattr(writing, 'size_of', lambda url: None)
     told = refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, arch)
-    assert 'since the net does not answer: download https://' in told and '--random-weights' in told
+    assert 'as the internet does not answer: fetch https://' in told and '--random-weights' in told
     assert [path.name for path in tmp_path.iterdir()] == ['data']
     monkeypatch.setattr(writing, 'size_of', lambda url: 14_000_000)
     cfg, lines = made(None, tmp_path, task, arch)

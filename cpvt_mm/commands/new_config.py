@@ -40,6 +40,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--val', help='folder or file for validation, or, without a split for it, the share of the '
                         'images to take (default: that split, or 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
+    parser.add_argument('--group-by', metavar='PATTERN', help='regular expression: images in whose names it finds the '
+                        'same, such as crops of one slide, are all for training or all for validation')
     parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
                         'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '
                         "backbone stays without --arch (default: one of this project's)")

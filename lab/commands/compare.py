@@ -25,6 +25,7 @@ from openmmlab_runs.texts import label, markdown_table
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
+AXES = {'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP', 'mIoU': 'mIoU, %'}  # in figures
 
 
 def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
@@ -61,7 +62,7 @@ def plot(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
                           marker=MARKERS[i % len(MARKERS)], linestyle='--' if i % 2 else '-')
-        axes.set(ylabel=label(metric))
+        axes.set(ylabel=label(AXES.get(metric, metric)), xlabel='test')
         axes.set_xticks(range(len(tests)), labels=[*map(label, tests)])
         axes.grid(alpha=0.3)
     axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)

@@ -1,13 +1,18 @@
 """The splits of a folder of data: which one a name means, and how images are divided."""
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import shell
 
 from .dataset import LabelledData, Picture
 from .folder import Folder, split_in
+
+# The name of a crop, with the image that it is from: slide1_0_512.png, slide1_x0_y512.png.
+CROP = r'^(.+?)[_-]\D?\d+[_-]\D?\d+\.\w+$'
 
 
 def split_of(path: Path, root: Path) -> str:
@@ -63,16 +68,49 @@ def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder, li
     return data
 
 
-def take_share(data: LabelledData, share: float, seed: int) -> None:
-    """Moves a share of training to validation; entries of one file stay together. A UserError if either is empty."""
-    names = list(dict.fromkeys(str(one.path) for one in data.splits['train']))
+def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) -> set[str]:
+    """Returns at most `number` names, in whole groups, in a random order; the smallest group if all are larger.
+
+    A group is the names in which the regular expression finds the same: its first group, or all that matches if it has
+    none. A name in which it finds nothing is alone. A UserError if it is none, or there is one group.
+    """
+    try:
+        found = {name: re.search(pattern, name) for name in names}
+    except re.error as error:
+        raise UserError(f'group_by is {pattern}, which is no regular expression ({error}): correct it.') from None
+    groups: dict[object, list[str]] = {}
+    for name, match in found.items():
+        groups.setdefault((match.groups() or (match[0],))[:1] if match else name, []).append(name)
+    if len(groups) == 1 or not any(found.values()):
+        what = 'nothing in any name' if not any(found.values()) else 'the same in all names'
+        raise UserError(f'group_by is {pattern}, which finds {what}, such as {names[0]}: correct it.')
+    chosen: set[str] = set()
+    for group in random.Random(seed).sample(list(groups.values()), len(groups)):
+        chosen.update(group if len(chosen) + len(group) <= number else ())
+    smallest = min(groups.values(), key=len)
+    return chosen or {*smallest}
+
+
+def take_share(data: LabelledData, share: float, seed: int, group_by: str | None = None) -> None:
+    """Moves a share of training to validation; entries of one file, or of a group, stay together (`choose_groups`).
+
+    A UserError if either is empty.
+    """
+    pictures, root = data.splits['train'], data.root
+    name_of = {one.path: (one.path.relative_to(root) if one.path.is_relative_to(root) else one.path).as_posix()
+               for one in pictures}
+    names = list(name_of.values())
     number = max(1, round(share * len(names)))
     if not 0 < share < 1 or number >= len(names):
         raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
                         'name a share between 0 and 1, a folder or a file with --val.')
-    chosen = set(random.Random(seed).sample(names, number))
-    pictures = data.splits['train']
-    data.splits['train'] = [one for one in pictures if str(one.path) not in chosen]
-    data.splits['val'] = [one for one in pictures if str(one.path) in chosen]
+    chosen = (choose_groups(names, number, seed, group_by) if group_by is not None else
+              set(random.Random(seed).sample(names, number)))
+    data.splits['train'] = [one for one in pictures if name_of[one.path] not in chosen]
+    data.splits['val'] = [one for one in pictures if name_of[one.path] in chosen]
     data.notes.append(f'There is no split for validation: it gets {len(data.splits["val"])} images of training (seed '
                       f'{seed}).')
+    sources = {match[1] for name in names if (match := re.search(CROP, name))}
+    if group_by is None and 1 < len(sources) <= len(names) / 4:
+        data.notes.append(f'Names look like crops of {len(sources)} images, such as {names[0]}: crops of one image in '
+                          f'both parts make metrics too good. {shell("--group-by", CROP)} keeps them together.')

@@ -40,7 +40,8 @@ DEFAULTS = ReadingOptions()
 SHARE = 0.2  # of the images, for validation
 
 
-def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None = None, seed: int = 0) -> LabelledData:
+def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None = None, seed: int = 0,
+              group_by: str | None = None) -> LabelledData:
     """Reads the annotations of a folder or file, and the sizes of all images.
 
     Args:
@@ -49,19 +50,24 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
         val: A folder or file for validation, or without a split for it, the share of the images to take. Defaults to
             None: that split, or else a fifth.
         seed: Which images the share has. Defaults to 0.
+        group_by: A regular expression: images in whose paths it finds the same are all in the share, or none is; see
+            `choose_groups`. Defaults to None: each image is on its own.
 
     Raises:
-        UserError: If there is no data, no annotation, several formats, a file that cannot be read, or a share of data
-            with a split for validation.
+        UserError: If there is no data, no annotation, several formats, a file that cannot be read, or a share or
+            groups for data with a split for validation.
     """
     data = _read(source, options)
     if not (data.is_semantic or any(one.objects for one in data.splits.get('train', ()))) or 'train' not in data.splits:
         raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
-    if val is not None and not re.fullmatch(r'\d*\.?\d+', val):
+    is_share = val is None or re.fullmatch(r'\d*\.?\d+', val)
+    if group_by is not None and not (is_share and 'val' not in data.splits):
+        raise UserError(f'group_by is {group_by}, but there is data for validation: leave one of both out.')
+    if val is not None and not is_share:
         beside = options.embedded and options.embedded.with_name(f'{options.embedded.name}_val')  # names may be equal
         _validate_on(_read(Path(val), replace(options, embedded=beside)), val, data)
     elif 'val' not in data.splits:
-        take_share(data, SHARE if val is None else float(val), seed)
+        take_share(data, SHARE if val is None else float(val), seed, group_by)
     elif val is not None:
         raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
                         'or name a folder or file.')

@@ -107,7 +107,7 @@ class ExactResumeHook(Hook):
             self.used += trained * prod(then)
             self.first, self.done = meta['iter'], 0
             runner.logger.warning(f'The checkpoint is from {then[0]} processes with {then[1]} samples each, but this '
-                                  f'run has {now[0]} with {now[1]}: the data goes on where it was, a step has '
+                                  f'run has {now[0]} with {now[1]}: the data continues where it stopped, a step has '
                                   f'{prod(now)} samples (not {prod(then)}), and the learning rate stays.')
         if self.used:
             loader = runner.train_dataloader

@@ -163,6 +163,7 @@ def test_scoped_types_are_found_under_any_default_scope() -> None:
 def test_the_example_of_the_reference_encodes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / 'docs/reference/position_encodings.md').read_text()
     module, config = (block.split('```')[0] for block in page.split('```python\n')[1:])
+    assert module == (ROOT / 'examples/own_encoding/my_encodings.py').read_text()
     (tmp_path / 'my_encodings.py').write_text(module)
     (tmp_path / 'config.py').write_text(f'_base_ = {str(UPERNET)!r}\n{config}')
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,0 +1,2 @@
+_base_ = '../../configs/camvid/segformer_pyramid-cpvt-nano_camvid-192x256.py'
+custom_imports = dict(imports=['my_encodings'])
