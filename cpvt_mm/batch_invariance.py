@@ -9,6 +9,7 @@ from torch import nn
 
 from cpvt_mm.batch_layers import DENSE, Batch
 from cpvt_mm.batch_queries import Queries
+from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskSegHead
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
 from cpvt_mm.registry import HOOKS
@@ -25,8 +26,8 @@ from mmseg.models import Mask2FormerHead, UPerHead  # noqa: E402
 # Parts that compute each region, or each image, alone.
 SEPARATE = (models.StandardRoIHead, models.CascadeRoIHead, models.MaskFormerFusionHead)
 KNOWN = (models.FPN, models.ChannelMapper, models.CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *SEPARATE, UPerHead,
-         models.MaskFormerHead, models.Mask2FormerHead, Mask2FormerHead, models.DETRHead, models.DeformableDETRHead,
-         models.DINOHead, models.DDQDETRHead)
+         models.MaskFormerHead, models.Mask2FormerHead, Mask2FormerHead, PlainMaskHead, PlainMaskSegHead,
+         models.DETRHead, models.DeformableDETRHead, models.DINOHead, models.DDQDETRHead)
 DETECTORS = (models.DETR, models.DeformableDETR, models.DINO, models.DDQDETR)  # with an encoder and a decoder
 TRAINED = (models.DETR, models.DeformableDETR, models.DINO)
 # Layers that compute each cell of a map from itself, or get a hook here. Norms with stored statistics are known, too.

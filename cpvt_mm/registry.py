@@ -8,6 +8,7 @@ from mmengine.registry import Registry
 LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.preprocessors',
     'SegDataPreProcessor': 'cpvt_mm.preprocessors',
+    **dict.fromkeys(('PlainMaskTransformer', 'PlainMaskHead', 'PlainMaskSegHead'), 'cpvt_mm.mask_transformer'),
 }
 
 

@@ -27,7 +27,7 @@ CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(R
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
-REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid')]
+REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid') or 'eomt_cpvt' in path.stem]
 BASELINES = [path for path in REAL if re.search('r18|mit-b0|pvtv2-b0_.*(nuclei|camvid)', path.stem)]
 DINO = [path for path in CONFIGS if path.parent.name == 'dino']
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
@@ -162,7 +162,7 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
     # These learn at another rate than the rest.
     rates = ['backbone'] if path in REAL else ['head'] if 'segf' in path.stem else []
     rates = rates if 'pvtv2' in path.stem else []
-    assert keys == ['position_encoding', *norm, *(tokens if is_classifier or path in DINO else []), *rates]
+    assert keys == ['position_encoding', *norm, *(tokens if is_classifier or 'dinov' in path.stem else []), *rates]
     for key in keys:
         assert any(key in name for name in groups) or (
             key == 'position_encoding' and re.search('dinov3|pvt', path.stem))
