@@ -1,6 +1,6 @@
-"""A plain mask transformer: queries join the patches in the last blocks of a ViT (EoMT).
+"""Plain mask transformers: queries join the patches in the last blocks of a ViT (EoMT), or in a small decoder (PMT).
 
-The backbone here predicts masks. The heads classify the queries; the rest is what Mask2Former does in mmdet and mmseg.
+The backbones here predict masks. The heads classify the queries; the rest is what Mask2Former does in mmdet and mmseg.
 """
 import math
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from mmengine.hooks import Hook
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings
+from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.models.cpvt import CPVT
+from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d
-from cpvt_mm.models.pvt_parts import prepend
+from cpvt_mm.models.pvt_parts import LayerScale, prepend
 from cpvt_mm.registry import HOOKS, MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.grid import Grid, Size, grid_size, to_map
@@ -107,13 +108,13 @@ class PlainMaskTransformer(CPVT):
         backbone: Arguments of `CPVT`, except `fixed`: a ValueError refuses them, and what does not fit.
     """
 
-    fixed = ('out_indices', 'out_type', 'drop_path_rate')
+    fixed: tuple[str, ...] = ('out_indices', 'out_type', 'drop_path_rate')
 
     def __init__(self, num_queries: int = 100, num_query_blocks: int = 4, **backbone: Any) -> None:
         for name in {*self.fixed} & {*backbone}:
             raise ValueError(f'{name} is {backbone[name]!r}, but a {type(self).__name__} has none: remove it.')
         super().__init__(**backbone)
-        if num_query_blocks not in range(1, self.num_blocks):
+        if 'out_indices' in self.fixed and num_query_blocks not in range(1, self.num_blocks):
             raise ValueError(f'num_query_blocks is {num_query_blocks!r}, but must be from 1 to {self.num_blocks - 1}.')
         self.decoder = MaskPredictor(self.out_channels[0], self.patch_size, num_queries)
         self.mask_probs = [0.] * num_query_blocks  # of masked attention in training
@@ -143,6 +144,43 @@ class PlainMaskTransformer(CPVT):
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         height, width = grid_size((wanted[0] * self.decoder.scale, wanted[1] * self.decoder.scale), self.patch_size)
         return tuple((out[0], extend(out[1], height, width)) for out in outs)
+
+
+@MODELS.register_module()
+class FrozenMaskTransformer(PlainMaskTransformer):
+    """A frozen ViT, and a decoder of `num_query_blocks` blocks that queries join (PMT, arXiv 2603.25398).
+
+    The decoder is as wide as the ViT, with `mlp_ratio` times as many hidden channels, and rotary encodings. It gets the
+    sum of the tokens after the blocks `out_indices`. Other arguments are those of `PlainMaskTransformer`.
+    """
+
+    fixed = ('out_type', 'drop_path_rate', 'frozen_stages')
+
+    def __init__(self, num_queries: int = 100, num_query_blocks: int = 6, mlp_ratio: int = 4,
+                 out_indices: Sequence[int] = (2, 5, 8, 11), **backbone: Any) -> None:
+        super().__init__(num_queries, num_query_blocks, out_indices=out_indices, **backbone)
+        first: Any = self.blocks[0]
+        dims, heads, grid = self.out_channels[0], first.attn.num_heads, grid_size(self.img_size, self.patch_size)
+        spec = BlockSpec(dims, heads, mlp_ratio, norm_eps=1e-5, make_scale=lambda: LayerScale(dims, 1.))
+        self.decoder_norms = nn.ModuleList(nn.BatchNorm1d(dims) for _ in self.out_indices)
+        self.decoder_mlps = nn.ModuleList(nn.Sequential(
+            nn.Linear(dims, dims // 2), nn.GELU(), nn.Linear(dims // 2, dims)) for _ in self.out_indices)
+        self.decoder_scales = nn.ModuleList(LayerScale(dims, 1.) for _ in self.out_indices)
+        self.decoder_blocks = nn.ModuleList(Block(index, spec) for index in range(num_query_blocks))
+        self.decoder_encoding = build_position_encodings(
+            dict(type='RotaryPE', form='dinov3'), StageSpec(dims, heads, num_query_blocks, grid))
+        self.decoder_norm = nn.LayerNorm(dims)
+        self.frozen_stages = self.num_blocks
+        self.freeze()
+
+    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+        kept, laterals = self.tokens_after(self.out_indices, x, grid), []
+        for (x, _), norm, mlp, scale in zip(kept, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
+                                            strict=True):
+            x = norm(self.norm(x).flatten(0, 1)).view_as(x)
+            laterals.append(scale(x + mlp(x)))
+        return self.predict(torch.stack(laterals).sum(0), kept[0][1], grid, self.decoder_blocks, self.decoder_encoding,
+                            self.decoder_norm)
 
 
 @MODELS.register_module()

@@ -1,4 +1,5 @@
 """Plain mask transformers: equal to the code of their authors, at any sizes, with heads that learn."""
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +11,24 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from cpvt_mm import load_pretrained, mask_transformer
-from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskTransformer
+from cpvt_mm.mask_transformer import FrozenMaskTransformer, PlainMaskHead, PlainMaskTransformer
 from openmmlab_runs.engine import load_config
 from tests.conftest import GOLDEN, ROOT, build_model, refusal
 
 ARCH = dict(embed_dims=16, depth=4, num_heads=2, num_register_tokens=2, layer_scale=1e-5)
 NARROW = dict(arch=ARCH, num_queries=5, num_query_blocks=2)
+# Their weights, image and outputs, at random weights, are in tests/golden. In training, all attention is masked.
+MODELS = {
+    'eomt': partial(PlainMaskTransformer, img_size=64, position_encoding=dict(type='LearnablePE'), **NARROW),
+    'pmt': partial(FrozenMaskTransformer, mlp_ratio=2, out_indices=(1, 3), position_encoding=dict(
+        type='RotaryPE', form='dinov3'), **{**NARROW, 'arch': dict(ARCH, norm_eps=1e-5)})}
+
 
 @pytest.mark.parametrize('mode', ['eval', 'train'])
-def test_equals_the_code_of_its_authors(mode: str) -> None:
-    """tests/golden has weights, an image, and their outputs, in training with all attention masked."""
-    golden = torch.load(GOLDEN / 'eomt.pth', weights_only=True)
-    model = PlainMaskTransformer(img_size=64, position_encoding=dict(type='LearnablePE'), **NARROW)
-    head = PlainMaskHead(16, 3, 0)
+@pytest.mark.parametrize('kind', MODELS)
+def test_equals_the_code_of_its_authors(kind: str, mode: str) -> None:
+    golden = torch.load(GOLDEN / f'{kind}.pth', weights_only=True)
+    model, head = MODELS[kind](), PlainMaskHead(16, 3, 0)
     model.load_state_dict(golden['weights'])
     model.train(mode == 'train').mask_probs = [1.] * 2
     head.cls_embed.load_state_dict(golden['head'])
@@ -60,12 +66,14 @@ def test_masks_go_on_beside_an_image_without_a_gradient() -> None:
     assert masks.grad is not None and bool((masks.grad == 1).all())
 
 
-@pytest.mark.parametrize('name', ['nuclei', 'camvid-192x256'])
-def test_a_model_of_mmdet_and_one_of_mmseg_train_and_predict(name: str) -> None:
+@pytest.mark.parametrize('name, frozen', [('nuclei', False), ('camvid-192x256', True)])
+def test_a_model_of_mmdet_and_one_of_mmseg_train_and_predict(name: str, frozen: bool) -> None:
     head, mmdet = ('panoptic_head', True) if name == 'nuclei' else ('decode_head', False)
     cfg = load_config(ROOT / f'configs/eomt/eomt_cpvt-ti_{name}.py', {
         f'model.{head}.in_channels': 16, 'model.test_cfg.max_per_image': 5})
     cfg.model.backbone.update(arch=dict(ARCH, patch_size=10), num_queries=5)
+    if frozen:
+        cfg.model.backbone.update(type='cpvt_mm.FrozenMaskTransformer', out_indices=(1, 3))
     model: Any = build_model(cfg).train()
     model.backbone.mask_probs = [0.5] * 3
     data = demo_mm_inputs(2, [(3, 50, 70), (3, 64, 44)], num_items=[2, 2], num_classes=2, with_mask=True, device='cpu')
@@ -78,7 +86,8 @@ def test_a_model_of_mmdet_and_one_of_mmseg_train_and_predict(name: str) -> None:
     losses = model(**model.data_preprocessor(data, True), mode='loss')
     assert len(losses) == 3 * 4
     sum(losses.values()).backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
+    for key, parameter in model.named_parameters():
+        assert (parameter.grad is None) == (frozen and 'decoder' not in key and 'head' not in key), key
     out = model.eval().test_step(data)[0]
     assert (out.pred_instances.masks if mmdet else out.pred_sem_seg.data).shape[1:] == out.ori_shape
 
