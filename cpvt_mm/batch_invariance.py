@@ -12,6 +12,7 @@ from torch import nn
 
 from cpvt_mm.batch_layers import DENSE, Arguments, Batch
 from cpvt_mm.batch_queries import Queries, average_losses
+from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskSegHead
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
 from cpvt_mm.registry import HOOKS
@@ -28,7 +29,8 @@ from mmseg.models import MaskFormerHead as SegMaskFormerHead  # noqa: E402
 
 # Parts that compute each region, or each image, alone.
 SEPARATE = (models.StandardRoIHead, models.CascadeRoIHead, models.MaskFormerFusionHead)
-MASKS = (models.MaskFormerHead, models.Mask2FormerHead, SegMaskFormerHead, Mask2FormerHead)
+MASKS = (models.MaskFormerHead, models.Mask2FormerHead, SegMaskFormerHead, Mask2FormerHead, PlainMaskHead,
+         PlainMaskSegHead)
 KNOWN = (models.FPN, models.ChannelMapper, models.CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *SEPARATE, UPerHead,
          models.DETRHead, models.DeformableDETRHead, models.DINOHead, models.DDQDETRHead, *MASKS)
 DETECTORS = (models.DETR, models.DeformableDETR, models.DINO, models.DDQDETR)  # with an encoder and a decoder

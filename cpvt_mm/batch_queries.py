@@ -117,7 +117,8 @@ def average_losses(batch: Batch, head: MaskFormerHead, loss: Callable[..., dict[
     """Averages the losses of each image without its padding, in the way in which a head averages those of a batch.
 
     Args:
-        batch: Padding of the batch; without any, these are the losses of the head.
+        batch: Padding of the batch; unless it is for training, these are the losses of the head. With several
+            processes, each needs the same number of images, since the head reduces over them for each image.
         head: Head that matches queries with objects. At most as many objects count as there are queries.
         loss: The method `loss_by_feat` of the head, which takes the arguments that follow.
         scores: `(B, Q, classes + 1)` of each layer of the decoder.
@@ -125,10 +126,11 @@ def average_losses(batch: Batch, head: MaskFormerHead, loss: Callable[..., dict[
         instances: `labels`, and `masks` in the size of the batch, of the objects of each image.
         metas: Metainfo of each image.
     """
-    if not batch.sizes:
+    if not batch.training:
         return loss(scores, masks, instances, metas)
-    each = []
-    for i, ((h, w), (rows, columns)) in enumerate(zip(batch.sizes, batch.cells((*masks[0].shape[2:],)), strict=True)):
+    each, shape = [], (masks[0].shape[2], masks[0].shape[3])
+    sizes = zip(batch.sizes or [batch.whole] * len(metas), batch.cells(shape) or [shape] * len(metas), strict=True)
+    for i, ((h, w), (rows, columns)) in enumerate(sizes):
         objects = InstanceData(labels=instances[i].labels, masks=instances[i].masks[:, :h, :w])
         each.append(loss([x[i:i + 1] for x in scores], [x[i:i + 1, :, :rows, :columns] for x in masks], [objects],
                          metas[i:i + 1]))

@@ -8,6 +8,8 @@ from mmengine.registry import Registry
 LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.preprocessors',
     'SegDataPreProcessor': 'cpvt_mm.preprocessors',
+    **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer', 'PlainMaskHead', 'PlainMaskSegHead'),
+                    'cpvt_mm.mask_transformer'),
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import StageSpec, build_position_encodings
+from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
@@ -122,12 +122,15 @@ class CPVT(Backbone):
         x = self.drop(x)
         kept = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):
-            x = recomputed(block, x, layout, encodings) if self.with_cp is True else block(x, layout, encodings)
-            if index in encodings.positions:
-                x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
+            x = self.run_block(block, x, layout, encodings)
             if index in parts:
                 kept.append((x, layout))
         return kept
+
+    def run_block(self, block: Any, x: Tensor, layout: Layout, encodings: PositionEncodings) -> Tensor:
+        """Applies a `Block` to tokens, and the encodings that follow it."""
+        x = recomputed(block, x, layout, encodings) if self.with_cp is True else block(x, layout, encodings)
+        return encodings.tokens(x, block.index, layout) if block.index in encodings.positions else x  # such as a PEG
 
     @property
     def extra_tokens(self) -> list[nn.Parameter]:

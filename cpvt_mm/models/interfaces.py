@@ -154,7 +154,7 @@ class TimmFeatures(nn.Module):
         - `num_blocks + 1`, the last: norms of outputs, and what is outside of the backbone.
         """
         name, last = param_name.removeprefix(prefix), self.num_blocks + 1
-        if not param_name.startswith(prefix) or name.startswith(('norm.', 'out_norms.')):
+        if not param_name.startswith(prefix) or name.startswith(('norm.', 'out_norms.', 'decoder')):
             return last, last + 1
         in_stage = re.match(r'stages\.(\d+)\.', name)
         stage = int(in_stage[1]) if in_stage else 0

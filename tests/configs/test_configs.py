@@ -27,7 +27,7 @@ CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(R
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
-REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid')]
+REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid') or 'eomt_cpvt' in path.stem]
 BASELINES = [path for path in REAL if re.search('r18|mit-b0|pvtv2-b0_.*(nuclei|camvid)', path.stem)]
 DINO = [path for path in CONFIGS if path.parent.name == 'dino']
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
@@ -166,7 +166,8 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
         keys = [key for key, rule in cfg.optim_wrapper.paramwise_cfg.custom_keys.items() if rule.get('decay_mult') == 0]
         assert ('position_encoding' in keys) == ('cpvt' in path.stem)
     else:
-        assert keys == ['position_encoding', *norm, *(tokens if is_classifier or path in DINO else []), *rates]
+        tables = tokens if is_classifier or 'dinov' in path.stem else []
+        assert keys == ['position_encoding', *norm, *tables, *rates]
     for key in keys:
         assert any(key in name for name in groups) or (
             key == 'position_encoding' and re.search('dinov3|pvt', path.stem))
