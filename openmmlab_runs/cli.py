@@ -9,7 +9,6 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from runpy import run_path
-from types import ModuleType
 from typing import Any
 
 from .errors import UserError, did_you_mean, exit_on_error, say
@@ -46,20 +45,18 @@ def run_package() -> None:
     run_path(str(Path(package.origin).with_name('__main__.py')), run_name='__main__')
 
 
-def import_lightly(module: str) -> ModuleType:
+def import_lightly(module: str) -> Any:
     """Imports a module. For `--help`, its package and transformers, which mmengine imports, do not run `__init__`."""
-    if {'-h', '--help'} & {*sys.argv}:
-        for name in {module.partition('.')[0], 'transformers'} - sys.modules.keys():
-            if spec := find_spec(name):
-                sys.modules[name] = module_from_spec(spec)
+    packages = {module.partition('.')[0], 'transformers'} if {'-h', '--help'} & {*sys.argv} else set()
+    for spec in filter(None, map(find_spec, packages - sys.modules.keys())):
+        sys.modules[spec.name] = module_from_spec(spec)
     return import_module(module)
 
 
 def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:
     """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
 
-    A module, whose name has `_` for `-`, is imported only when it is called, see `import_lightly`. `--version` prints a
-    `version`.
+    A module, whose name has `_` for `-`, is imported when it is called (lightly). `--version` prints a `version`.
     """
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):

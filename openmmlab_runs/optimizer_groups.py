@@ -26,8 +26,6 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     is built without them. For the arguments, see mmengine's `DefaultOptimWrapperConstructor`.
     """
 
-    optimizer_cfg: dict[str, Any]
-
     def __call__(self, model: nn.Module) -> OptimWrapper:
         if self.optimizer_cfg.get('fused') and (refusal := _refusal(self.optimizer_cfg, model)):
             self.optimizer_cfg.pop('fused')
@@ -97,8 +95,7 @@ def regroup(state: dict[str, Any], places: Mapping[nn.Parameter, tuple[int, int]
     pairs = {(old[places[one][0]], new[number]) for number, group in enumerate(ours) for one in group['params']}
     if not len(pairs) == len({*old}) == len({*new}):
         return None
-    keys: dict[Any, int] = {}
-    chosen, groups, number = [places[group['params'][0]][0] for group in ours], [], count()
+    chosen, groups, number, keys = [places[group['params'][0]][0] for group in ours], [], count(), dict[Any, int]()
     for group, first in zip(ours, chosen, strict=True):
         fused = {key: group[key] for key in ('fused',) if key in group}
         groups.append({**theirs[first], **fused, 'params': [next(number) for _ in group['params']]})

@@ -2,7 +2,8 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from mmengine.config import Config
 
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.families import PLAIN_ARCHS, RELEASED
@@ -10,9 +11,6 @@ from cpvt_mm.zoo.twins import ARCHS
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
-
-if TYPE_CHECKING:
-    from mmengine.config import Config
 
 SAME = 'same'
 BACKBONES = {'PyramidCPVT': (*ARCHS,), 'CPVT': (*PLAIN_ARCHS,), **{name: (one.name,) for name, one in RELEASED.items()}}
@@ -43,7 +41,7 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def swap(cfg: 'Config', args: argparse.Namespace) -> 'Config':
+def swap(cfg: Config, args: argparse.Namespace) -> Config:
     """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
     """
     from cpvt_mm.models.create import load_backbone
@@ -83,7 +81,7 @@ def main() -> None:
     tell(old, new, args)
 
 
-def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
+def tell(old: Config, new: Config, args: argparse.Namespace) -> None:
     """Prints what a user must know of weights, optimizer and outputs, and the next command."""
     from cpvt_mm.swap.probing import is_recognised
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')

@@ -66,7 +66,7 @@ class Grid(NamedTuple):
                head_dims: int, drop_rate: float) -> Tensor:
         bias = biases[0] if biases else None
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
-        return out[..., :head_dims].transpose(1, 2).flatten(2)
+        return (out[..., :head_dims] if self.is_traced or v.shape[-1] > head_dims else out).transpose(1, 2).flatten(2)
 
     def coarser(self, side: int, cell: int = 1) -> 'Grid':
         return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames,

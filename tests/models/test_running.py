@@ -44,9 +44,9 @@ def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
     counters.clear()
     model = PyramidCPVT(dict(NARROW, depths=(1, 1, 1, 1))).train(training)
     with torch.set_grad_enabled(training):
-        compiled = torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True)
+        compiled = torch.compile(model, backend='eager', dynamic=True, fullgraph=True)
         assert_same(compiled, model, TEN_SIZES, atol=1e-9)
-    assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
+    assert 1 <= counters['stats']['unique_graphs'] <= 2
 
 
 # Training does not compile: Inductor of torch 2.13 compares strides of unknown sizes on a CPU.

@@ -169,6 +169,9 @@ def test_steps_after_a_checkpoint_of_other_groups_are_those_of_one_run(
         for seed in range(3):
             before.step(seed)
         after.resume(before.saved(told))
+        for name, (one,) in after.rates.items():
+            rates = [group['lr'] for group in after.made[name].param_groups]
+            assert one.get_last_value() == rates and len(getattr(one, 'min_values', rates)) == len(rates)
         for seed in range(3, 6):
             after.step(seed)
         torch.testing.assert_close(after.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
@@ -206,9 +209,10 @@ def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_to
     assert model.bias.grad.norm() < 1
 
 
-@pytest.mark.parametrize('kind, device', [('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta')])
-def test_without_fused_kernels_a_note_tells_and_the_plain_ones_are_used(kind: str, device: str, log: list) -> None:
-    groups = built(nn.Linear(2, 2, device=device), MERGED, type=kind, fused=True).optimizer.param_groups
+@pytest.mark.parametrize('kind, where', [
+    ('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta'), ('AdamW', torch.complex64)])
+def test_without_fused_kernels_a_note_tells_and_the_plain_ones_are_used(kind: str, where: Any, log: list) -> None:
+    groups = built(nn.Linear(2, 2).to(where), MERGED, type=kind, fused=True).optimizer.param_groups
     assert len(groups) == 2 and not groups[0].get('fused')
     assert next(text for _, text in log if 'fused=True' in text).startswith(
         'note: the optimizer is built without fused=True, which torch refuses (')
@@ -249,6 +253,22 @@ def test_a_state_is_that_of_each_parameter_in_any_groups(kinds: list[int], merge
         assert regroup(before, {one: (number, index) for number, group in enumerate(second.param_groups)
                                 for index, one in enumerate(group['params'])}, other) is None
         assert str(before) == str(state)
+
+
+@pytest.mark.parametrize('kinds_then, kinds', [([0, 0], [0, 1]), ([0, 1], [0, 0]), ([0, 0, 0], [0, 0]),
+                                               ([0, 1, 2], [0, 1])])
+def test_a_state_of_other_options_or_of_more_parameters_is_left_as_it_is(
+        kinds_then: list[int], kinds: list[int]) -> None:
+    parameters = [nn.Parameter(torch.ones(2)) for _ in kinds_then]
+    kept = parameters[:len(kinds)]
+    first = SGD(grouped(parameters, kinds_then, True), momentum=0.5)
+    places = {one: (number, index) for number, group in enumerate(first.param_groups)
+              for index, one in enumerate(group['params'])}
+    state = first.state_dict()
+    before = copy.deepcopy(state)
+    second = SGD(grouped(kept, kinds, False), momentum=0.5)
+    assert regroup(state, {one: places[one] for one in kept}, second) is None
+    assert state == before
 
 
 @pytest.mark.parametrize('fused', [True, False])
