@@ -136,7 +136,7 @@ def parse_arch(arch: str | Mapping[str, Any], cls: type[Arch], named: Mapping[st
             raise TypeError(f'__init__() got an unexpected keyword argument {name!r}')
     given = dict(arch) if isinstance(arch, Mapping) else dict(name=arch)
     if variants:
-        warnings.warn(f'{", ".join(variants)} will stop being arguments: write arch={given | dict(variants)}.',
+        warnings.warn(f'{", ".join(variants)} will no longer be accepted: write arch={given | dict(variants)}.',
                       FutureWarning, stacklevel=3)
     base = given.pop('name', None)
     check_names('a key of arch', given, ['name', *allowed])
