@@ -78,6 +78,7 @@ def test_the_help_does_not_wait_for_what_the_command_needs(program: str, run_pyt
     heavy = COMPILERS[2 * (program == 'lab mmcv_reference'):] if program in STUDIES else COMPILERS + LATER
     done = run_python(f'''
 import runpy, sys
+sys.path.insert(0, {str(ROOT)!r})  # as python -m does
 from openmmlab_runs import cli
 sys.argv = [{name!r}, *{options}, '--help']
 try:
