@@ -11,7 +11,7 @@ from PIL import Image
 @pytest.mark.parametrize('names', [['cat'], ['cat', 'dog']])
 def test_damaged_boxes_are_found(names: list[str], run_tool: Callable[..., str], tmp_path: Path,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 200 labels, 10 are damaged, and there are no other suspects."""
+    """Makes 200 labels: 10 are damaged, and there are no other suspects."""
     objects = [dict(id=number, image_id=number % 20, category_id=number % len(names), iscrowd=0,
                     bbox=[30 * (number // 20), 10, 20, 20]) for number in range(200)]
     (tmp_path / 'truth.json').write_text(json.dumps(dict(

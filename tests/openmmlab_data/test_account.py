@@ -245,7 +245,7 @@ def test_deleted_and_ignored_objects_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_group_is_one_object(tmp_path: Path) -> None:
-    """Of masks, polygons and rectangles in LabelMe, and of shapes in CVAT."""
+    """Masks, polygons and rectangles in LabelMe, and shapes in CVAT."""
     parts = [dict(layouts.MASK('cat')[0], group_id=1),
              dict(label='cat', shape_type='rectangle', points=[[40, 20], [50, 50]], group_id=1),
              dict(label='cat', shape_type='polygon', points=POLYGON, group_id=2),

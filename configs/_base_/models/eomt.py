@@ -1,17 +1,5 @@
 # EoMT (arXiv 2503.19108) in mmdet's Mask2Former, for instances. Configs set the number of classes.
-matching = dict(
-    num_points=12544,
-    oversample_ratio=3.0,
-    importance_sample_ratio=0.75,
-    assigner=dict(
-        type='mmdet.HungarianAssigner',
-        match_costs=[
-            dict(type='mmdet.ClassificationCost', weight=2.0),
-            dict(type='mmdet.CrossEntropyLossCost', weight=5.0, use_sigmoid=True),
-            dict(type='mmdet.DiceCost', weight=5.0, pred_act=True, eps=1.0),
-        ]),
-    sampler=dict(type='mmdet.MaskPseudoSampler'))
-
+_base_ = './mask_matching.py'
 model = dict(
     type='Mask2Former',
     data_preprocessor=dict(
@@ -24,6 +12,6 @@ model = dict(
     backbone=dict(type='cpvt_mm.PlainMaskTransformer', arch=dict(name='tiny'), cls_token=False, num_query_blocks=3),
     panoptic_head=dict(type='cpvt_mm.PlainMaskHead', in_channels=192, num_stuff_classes=0),
     panoptic_fusion_head=dict(type='MaskFormerFusionHead', num_stuff_classes=0),
-    train_cfg=matching,
+    train_cfg=_base_.matching,
     test_cfg=dict(panoptic_on=False, instance_on=True, max_per_image=100))
 custom_hooks = [dict(type='cpvt_mm.MaskAnnealingHook')]

@@ -1,5 +1,6 @@
 # The head of Mask2Former, as mmdet's and mmseg's configs have it, for configs that write
 # `decode_head=dict(_delete_=True, **_base_.mask2former_head)`.
+_base_ = './mask_matching.py'
 feed_forward = dict(embed_dims=256, num_fcs=2, ffn_drop=0., act_cfg=dict(type='ReLU', inplace=True))
 attention = dict(embed_dims=256, num_heads=8, dropout=0., batch_first=True)
 mask2former_head = dict(
@@ -35,18 +36,7 @@ mask2former_head = dict(
     loss_cls=dict(type='mmdet.CrossEntropyLoss', loss_weight=2., class_weight=[1.] * 150 + [0.1]),
     loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=5.),
     loss_dice=dict(type='mmdet.DiceLoss', use_sigmoid=True, activate=True, naive_dice=True, eps=1., loss_weight=5.),
-    train_cfg=dict(
-        num_points=12544,
-        oversample_ratio=3.,
-        importance_sample_ratio=0.75,
-        assigner=dict(
-            type='mmdet.HungarianAssigner',
-            match_costs=[
-                dict(type='mmdet.ClassificationCost', weight=2.),
-                dict(type='mmdet.CrossEntropyLossCost', weight=5., use_sigmoid=True),
-                dict(type='mmdet.DiceCost', weight=5., pred_act=True, eps=1.),
-            ]),
-        sampler=dict(type='mmdet.MaskPseudoSampler')))
+    train_cfg=_base_.matching)
 # The backbone learns slowly. These are the keys of all of its norms, and of its position encodings, which do not decay;
 # longer keys come before 'backbone'.
 slow = dict(lr_mult=0.1, decay_mult=0.)

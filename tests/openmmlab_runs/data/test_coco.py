@@ -46,7 +46,7 @@ def more(name: str, **values: object) -> Callable[[dict], object]:
 
 
 def crowds(number: int) -> Callable[[dict], object]:
-    """Of nine cats, and a dog."""
+    """Nine cats, and a dog."""
     return lambda coco: coco.update(annotations=[
         dict(coco['annotations'][0], id=index, iscrowd=int(index < number), category_id=7 if index == 9 else 5)
         for index in range(10)])
