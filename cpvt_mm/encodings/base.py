@@ -46,15 +46,14 @@ class PositionEncoding(nn.Module):
     def __init__(self, stage: StageSpec) -> None:
         super().__init__()
         self.stage = stage
-        self.register_load_state_dict_pre_hook(lambda own, weights, prefix, *args: own.fit_weights(weights, prefix))
+        self.register_load_state_dict_pre_hook(_fit_weights)
 
     def acts_at(self, point: str) -> bool:
         """Returns whether it acts at one of `POINTS`; asked once. Defaults to whether the method is overridden."""
         return getattr(type(self), point) is not getattr(PositionEncoding, point)
 
     def acts_after(self, position: int) -> bool:
-        """Returns whether `tokens` changes tokens at a position; asked once. Defaults to whether it acts at 'tokens'.
-        """
+        """Returns whether `tokens` changes tokens at a position; asked once. Defaults to `acts_at('tokens')`."""
         return self.acts_at('tokens')
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
@@ -97,6 +96,10 @@ class PositionEncoding(nn.Module):
         """
 
 
+def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    encoding.fit_weights(state_dict, prefix)
+
+
 class PositionEncodings(nn.ModuleList):
     """The position encodings of one stage, applied in turn. The `grid.extra` tokens stay unchanged.
 
@@ -130,7 +133,6 @@ class PositionEncodings(nn.ModuleList):
         """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`.
 
         Factors become channels of queries and keys, 0 at extra tokens, and values get as many zeros: fused kernels need
-        the same width of all three, and some of them a multiple of 8. Also returns the sum of the biases of each group
-        of images, or None if there are none.
+        the same width of all three, some a multiple of 8. Also returns the sum of biases of each group, or None.
         """
         return encode_logits(self.acting, q, k, v, index, grid, key_grid)

@@ -136,8 +136,7 @@ class PyramidStage(nn.Module):
 # The inputs of attention, of packed images with B = 1; E extra tokens precede the cells of each grid:
 # - queries, (B, heads, E + H * W, D): D is C / heads and the channels of factors;
 # - keys and values, (B, heads, E + H' * W', D): channels of values after C / heads are zero;
-# - the biases that are added to the logits of each group of images, (B, heads, E + H * W, E + H' * W');
-# - the layout of the keys.
+# - biases of the logits of each group of images, (B, heads, E + H * W, E + H' * W'), and the layout of the keys.
 Projected: TypeAlias = tuple[Tensor, Tensor, Tensor, Sequence[Tensor | None] | None, Layout]
 
 

@@ -70,7 +70,8 @@ def test_arguments(build: type, error: type[Exception], kwargs: dict, words: tup
 
 
 def test_an_argument_that_became_a_field_of_arch_counts_and_is_told() -> None:
-    with pytest.warns(FutureWarning, match=r"mlp_mode will no longer be accepted: write arch=\{'name': 'nano', 'mlp_mode': 'conv'\}\."):
+    told = r"mlp_mode will no longer be accepted: write arch=\{'name': 'nano', 'mlp_mode': 'conv'\}\."
+    with pytest.warns(FutureWarning, match=told):
         model = PyramidCPVT('nano', mlp_mode='conv')
     assert model.state_dict().keys() == PyramidCPVT(dict(name='nano', mlp_mode='conv')).state_dict().keys()
 
