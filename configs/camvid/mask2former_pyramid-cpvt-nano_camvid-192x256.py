@@ -1,5 +1,11 @@
-# Mask2Former, narrow enough to train on a CPU, with exact padding: an image has the same result in any batch.
-_base_ = ['./upernet_pyramid-cpvt-nano_camvid-192x256.py', '../_base_/models/mask2former.py']
+# Mask2Former, narrow, with exact padding: an image has the same result in any batch.
+_base_ = [
+    '../_base_/models/upernet_nano.py',
+    '../_base_/models/mask2former.py',
+    '../_base_/mmseg_runtime.py',
+    '../_base_/datasets/camvid_192x256.py',
+    '../_base_/schedules/queries.py',
+]
 num_classes = 11
 head = _base_.mask2former_head
 head.update(in_channels=[32, 64, 128, 192], num_classes=num_classes, num_queries=30)
@@ -12,4 +18,5 @@ model = dict(
     backbone=dict(padding='exact'),
     decode_head=dict(_delete_=True, **head),
     auxiliary_head=None)
-default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook', training=True))
+default_hooks = dict(
+    batch=dict(type='cpvt_mm.BatchInvariantHook', training=True), checkpoint=dict(interval=500, max_keep_ckpts=2))

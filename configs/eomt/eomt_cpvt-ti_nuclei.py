@@ -2,7 +2,7 @@ _base_ = [
     '../_base_/models/eomt.py',
     '../_base_/mmdet_runtime.py',
     '../_base_/datasets/nuclei_instance.py',
-    '../_base_/schedules/cpu.py',
+    '../_base_/schedules/queries.py',
 ]
 # Half of the nuclei are less than 21 pixels wide and high, and an image can have hundreds of them.
 model = dict(
@@ -10,4 +10,4 @@ model = dict(
     panoptic_head=dict(num_things_classes=1),
     panoptic_fusion_head=dict(num_things_classes=1),
     test_cfg=dict(max_per_image=200))
-optim_wrapper = dict(optimizer=dict(lr=5e-4))
+train_dataloader = dict(batch_size=8)

@@ -1,5 +1,10 @@
-# Mask2Former, narrow enough to train on a CPU, with exact padding: an image has the same result in any batch.
-_base_ = ['./mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py', '../_base_/models/mask2former.py']
+# Mask2Former, narrow, with exact padding: an image has the same result in any batch.
+_base_ = [
+    '../_base_/models/mask2former.py',
+    '../_base_/mmdet_runtime.py',
+    '../_base_/datasets/nuclei_instance.py',
+    '../_base_/schedules/queries.py',
+]
 head = _base_.mask2former_head
 head.pop('num_classes')
 head.update(in_channels=[32, 64, 128, 192], num_things_classes=1, num_stuff_classes=0, num_queries=150)
@@ -8,7 +13,6 @@ head.transformer_decoder.num_layers = 3
 head.loss_cls.class_weight = [1., 0.1]
 points = dict(head.pop('train_cfg'), num_points=2048)
 model = dict(
-    _delete_=True,
     type='Mask2Former',
     data_preprocessor=dict(
         type='cpvt_mm.DetDataPreprocessor',
@@ -22,4 +26,5 @@ model = dict(
     panoptic_fusion_head=dict(type='MaskFormerFusionHead', num_things_classes=1, num_stuff_classes=0),
     train_cfg=points,
     test_cfg=dict(panoptic_on=False, semantic_on=False, instance_on=True, max_per_image=150))
+train_dataloader = dict(batch_size=8)
 default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook', training=True))

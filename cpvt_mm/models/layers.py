@@ -163,7 +163,8 @@ class Attention(nn.Module):
         """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
         q, k, v, biases, key_grid = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
-        x = self.proj(grid.attend(q, k, v, biases, key_grid, self.head_dims, drop_rate))
+        out = grid.attend(q, k, v, biases, key_grid, self.head_dims**-0.5, drop_rate)
+        x = self.proj((out[..., :self.head_dims] if encodings.act_in_attention else out).flatten(2))
         return F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
 
     def project(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:

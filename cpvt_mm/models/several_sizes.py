@@ -107,15 +107,14 @@ def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:
 
 
 def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Cuts images `(B, C, H, W)`, zero outside their sizes, into patches, `(1, P, side, side, C)`.
+    """Cuts images `(B, C, H, W)`, zero outside their sizes, into patches, `(1, P, side * side * C)`.
 
     `packing` is that of the patches.
     """
     move, grid = packing.to_batch()
     padded = pad_or_crop(x, grid.height * side, grid.width * side)
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    patches = move.back(cells.flatten(3).flatten(0, 2)[None])  # (1, P, side * side * C)
-    return patches.view(1, -1, side, side, x.shape[1])
+    return move.back(cells.flatten(3).flatten(0, 2)[None])
 
 
 def image_canvas(x: Tensor, packing: Packing, side: int) -> Tensor:

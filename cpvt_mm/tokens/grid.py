@@ -57,16 +57,15 @@ class Grid(NamedTuple):
         if not self.is_traced:
             return cells.permute(0, 3, 1, 2), grid
         cut = cells.view(x.shape[0], grid.height, side, grid.width, side, x.shape[2])
-        return cut.transpose(2, 3).flatten(1, 2), grid
+        return cut.transpose(2, 3).flatten(3).flatten(1, 2), grid
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
         return to_tokens(conv(to_map(x, self)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
-               head_dims: int, drop_rate: float) -> Tensor:
+               scale: float, drop_rate: float) -> Tensor:
         bias = biases[0] if biases else None
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
-        return (out[..., :head_dims] if self.is_traced or v.shape[-1] > head_dims else out).transpose(1, 2).flatten(2)
+        return F.scaled_dot_product_attention(q, k, v, bias, drop_rate, scale=scale).transpose(1, 2)
 
     def coarser(self, side: int, cell: int = 1) -> 'Grid':
         return Grid((self.height + side - 1) // side, (self.width + side - 1) // side, cell, cell, 0, self.frames,

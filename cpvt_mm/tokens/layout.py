@@ -45,11 +45,11 @@ class Layout(Cells, Protocol):
         """Applies a function of cells `(n, H * W, C)`, `args` and the grid to each group, but not to extra tokens."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: 'Layout',
-               head_dims: int, drop_rate: float) -> Tensor:
-        """Returns the attention of queries to the keys of their image, `(B, E + H * W, C)`.
+               scale: float, drop_rate: float) -> Tensor:
+        """Returns the attention of queries to the keys of their image, `(B, E + H * W, heads, channels)`.
 
-        Queries, keys and values have heads, `(B, heads, E + H * W, channels)`; values after `head_dims` are left out.
-        There is a bias of the logits for each group. Keys have their own layout.
+        Queries, keys and values have heads first, `(B, heads, E + H * W, channels)`. There is a bias of the logits for
+        each group. Keys have their own layout.
         """
 
     def cells(self, x: Tensor) -> Tensor:

@@ -139,19 +139,18 @@ class Packing:
         return of_output.back(convolved)
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> 'tuple[Tensor, Packing]':
-        """Cuts the grids into patches: `(1, T, C)` -> `(1, P, side, side, C)`."""
-        return self.to_patches(side)(x).view(1, -1, side, side, x.shape[2]), self.coarser(side, cell)
+        """Cuts the grids into patches: `(1, T, C)` -> `(1, P, side * side * C)`."""
+        return self.to_patches(side)(x).view(1, -1, side * side * x.shape[2]), self.coarser(side, cell)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
-               head_dims: int, drop_rate: float) -> Tensor:
+               scale: float, drop_rate: float) -> Tensor:
         if isinstance(keys, Packing) and biases is None and fits_varlen(q, self, drop_rate):
-            q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
-            out = varlen.varlen_attn(q, k, v, self.offsets, keys.offsets, self.longest, keys.longest,
-                                     scale=head_dims**-0.5)
-            return out[..., :head_dims].flatten(1)[None]
+            q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, channels)
+            lengths = self.offsets, keys.offsets, self.longest, keys.longest
+            return varlen.varlen_attn(q, k, v, *lengths, scale=scale)[None]
         groups = zip(self.grids, self.split(q, 2), keys.split(k, 2), keys.split(v, 2),
                      biases or [None] * len(self.groups), keys.grids, strict=True)
-        return self.join([grid.attend(q, k, v, [bias], of_keys, head_dims, drop_rate)
+        return self.join([grid.attend(q, k, v, [bias], of_keys, scale, drop_rate)
                           for grid, q, k, v, bias, of_keys in groups])
 
     def _numbers(self) -> list[Tensor]:

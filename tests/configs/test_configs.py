@@ -28,7 +28,7 @@ CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
 REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid') or 'eomt_cpvt' in path.stem]
-BASELINES = [path for path in REAL if re.search('r18|mit-b0|pvtv2-b0_.*(nuclei|camvid)', path.stem)]
+BASELINES = [path for path in REAL if re.search('r18|mit-b0|(rcnn|upernet)_pvtv2-b0_.*(nuclei|camvid)', path.stem)]
 DINO = [path for path in CONFIGS if path.parent.name == 'dino']
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
 # How names tell the arch, from the smallest to the largest.
@@ -162,7 +162,7 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
     # These learn at another rate than the rest.
     rates = ['backbone'] if path in REAL else ['head'] if 'segf' in path.stem else []
     rates = rates if 'pvtv2' in path.stem else []
-    if re.match('dino_|mask2former.*(coco|ade20k)', path.stem):  # the rules of the source, and of the backbone
+    if re.match('(dino|mask2former)_.*(coco|ade20k)', path.stem):  # the rules of the source, and of the backbone
         keys = [key for key, rule in cfg.optim_wrapper.paramwise_cfg.custom_keys.items() if rule.get('decay_mult') == 0]
         assert ('position_encoding' in keys) == ('cpvt' in path.stem)
     else:
