@@ -1,6 +1,6 @@
-# For `make demo`. The convolutions in the MLPs learn faster: 400 iterations on smaller images instead of 800.
+# For `make demo`. The convolutions in the MLPs learn faster: 450 iterations on smaller images instead of 800.
 _base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
-max_iters = 400
+max_iters = 450
 scale = (128, 128)
 train_pipeline, test_pipeline = _base_.train_dataloader.dataset.pipeline, _base_.val_dataloader.dataset.pipeline
 train_pipeline[2].scale = test_pipeline[1].scale = scale

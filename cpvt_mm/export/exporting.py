@@ -26,6 +26,7 @@ from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file
 
 from .detector import Detector, to_detector
+from .pixel_decoder import take_any_size
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -107,6 +108,7 @@ def export_program(model: nn.Module) -> ExportedProgram:
     """Exports a fused copy, in eval mode, for any batch, height and width from 1."""
     model = copy.deepcopy(model).eval()
     fuse(model)
+    take_any_size(model)
     image = torch.zeros(2, in_channels(model), 64, 96)
     # torch.export.Dim would use the example's size as a hint. torch (2.13) then requires what its convolutions assume
     # for that size: more than one image, and more than one cell per side on every map.

@@ -1,5 +1,6 @@
 """Predicts with the model in demo/nuclei, then trains, tests and shows a detector and a segmentor of toy shapes."""
 import argparse
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +17,6 @@ NUM_TRAIN, NUM_VAL = 800, 100
 CONFIGS = {'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano-conv_fpn_toy-shapes',
            'SegFormer': 'segformer_pyramid-cpvt-nano-conv_toy-shapes-128x128'}
 METRICS = {'coco/bbox_mAP': 'box AP', 'coco/bbox_mAP_50': 'box AP50', 'coco/segm_mAP': 'mask AP', 'mIoU': 'mIoU'}
-STEPS = 2 + 2 * len(CONFIGS)
 
 
 @exit_on_error
@@ -27,14 +27,16 @@ def main() -> None:
     from mmengine.runner import find_latest_checkpoint
 
     from openmmlab_runs.engine import load_config, test, train
+    from openmmlab_runs.engine.console import readable_console
     from openmmlab_runs.predict.predicting import predict
-    step = iter(range(1, STEPS + 1))
+    step = count(1)
 
     def begin(what: str) -> None:
-        say(f'[{next(step)} of {STEPS}] {what}')
+        say(f'[{next(step)} of {2 + 2 * len(CONFIGS)}] {what}')
 
     begin('Finding nuclei in a microscope image')
-    [found] = predict(NUCLEI / 'example.png', next(NUCLEI.glob('*.py')), NUCLEI / 'model.safetensors')
+    with readable_console():
+        [found] = predict(NUCLEI / 'example.png', next(NUCLEI.glob('*.py')), NUCLEI / 'model.safetensors')
     painted = args.work_dir / 'nuclei.png'
     args.work_dir.mkdir(parents=True, exist_ok=True)
     found.save(painted)
@@ -46,16 +48,16 @@ def main() -> None:
     for model, name in CONFIGS.items():
         config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
         begin(f'Training {model}')
-        if find_latest_checkpoint(work_dir):
+        begun = (work_dir / 'last_checkpoint').exists()
+        if begun:
             print(f'Resuming from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
-        train(load_config(config, work_dir=str(work_dir)), resume='auto')
+        train(load_config(config, work_dir=str(work_dir)), resume='auto' if begun else None)
         begin(f'Testing {model}')
         metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
                        show_dir=work_dir / 'painted', report=work_dir / 'report')
         for key, title in METRICS.items():
             if key in metrics:
-                value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg reports percentages
-                table.add_row(model, title, f'{value:.3f}')
+                table.add_row(model, title, f'{metrics[key] / (100 if key == "mIoU" else 1):.3f}')  # mmseg has percents
     Console().print(table)
     print('Images painted with ground truth (left) and prediction (right), and a report of each test:')
     for name in CONFIGS.values():

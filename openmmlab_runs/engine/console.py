@@ -25,7 +25,7 @@ TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved',
-                'Failed to search registry with scope',
+                'Failed to search registry with scope', 'The draw is False', 'The prefix is not set in metric class',
                 # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
                 'Resumed iteration number is not divisible by')
 

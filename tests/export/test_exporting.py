@@ -19,7 +19,7 @@ from cpvt_mm.export.exporting import FORMATS, export_program
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_runs.engine import load_config
 from tests.all_encodings import ENCODINGS
-from tests.conftest import MASK_RCNN, UPERNET, refusal
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.export.conftest import SMALL
 from tests.export.test_detector import PYRAMID
 
@@ -155,6 +155,26 @@ def config(name: str, **options: object) -> Config:
 @pytest.mark.parametrize('name', SEGMENTORS)
 def test_segmentors_are_right_at_all_sizes(name: str, tmp_path: Path) -> None:
     assert_files_are_right(load_part(config(name), 'segmentor'), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['camvid/mask2former_pyramid-cpvt-nano', 'eomt/eomt_cpvt-ti'])
+def test_mask_queries_are_right_at_all_sizes(name: str, tmp_path: Path) -> None:
+    cfg = load_config(ROOT / f'configs/{name}_camvid-192x256.py')
+    backbone, head = cfg.model.backbone, cfg.model.decode_head
+    if 'eomt' in name:
+        backbone.update(arch=dict(embed_dims=24, depth=2, num_heads=3), num_query_blocks=1)
+        head.in_channels = 24
+    else:
+        backbone.arch = dict(embed_dims=(32, 64, 128, 192), depths=(1,) * 4, num_heads=(1, 2, 4, 6),
+                             mlp_ratios=(1,) * 4, sr_ratios=(8, 4, 2, 1))
+        head.num_queries = 5  # few masks, so that rounding decides of no cell whether a query sees it
+        head.transformer_decoder.num_layers = 2
+    model = load_part(cfg, 'segmentor')
+    with torch.no_grad():
+        for parameter in model.parameters():  # deformable attention begins with offsets that depend on nothing
+            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    assert_files_are_right(model, tmp_path)
 
 
 @torch.no_grad()
