@@ -23,9 +23,9 @@ TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created
                   'running per image|evaluate annotation type|accumulating evaluation|converting ndarray|'
                   'loads checkpoint by|the model and loaded state dict|could not import)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
-OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', 'Failed to search registry with scope',
-                '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved', 'The draw is False',
-                'The prefix is not set in metric class', 'Default ``avg_non_ignore`` is False',
+OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', 'The draw is False',
+                '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved',
+                'Failed to search registry with scope', 'The prefix is not set', 'Default ``avg_non_ignore`` is False',
                 # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
                 'Resumed iteration number is not divisible by')
 
