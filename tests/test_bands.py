@@ -46,7 +46,8 @@ def write(root: Path) -> None:
             Image.fromarray(labels).save(root / split / f'masks/{split}{index}.png')
 
 
-@pytest.mark.parametrize('task', [pytest.param('instances', marks=pytest.mark.slow), 'semantic'])
+@pytest.mark.slow
+@pytest.mark.parametrize('task', ['instances', 'semantic'])
 def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
     cfg, lines = made(write, tmp_path, task, iters=2, batch=2, masks='instances' if task == 'instances' else None)
     assert any(line.startswith('Images are loaded whole, with 4 channels of uint16') for line in lines)

@@ -103,6 +103,7 @@ def test_models_of_transformers_train_with_their_backbones(run_example: Run, cap
         assert len(grads) > 100 and all(grad is not None and grad.any() for grad in grads)
 
 
+@pytest.mark.slow
 def test_the_adapter_for_torchvision_trains() -> None:
     guide = (ROOT / 'docs/guides/other_frameworks.md').read_text()
     code, = re.findall(r'```python\n([^`]*torchvision[^`]*)```', guide)
