@@ -2,6 +2,7 @@
 import copy
 import inspect
 import json
+import logging
 import math
 import re
 import warnings
@@ -39,6 +40,7 @@ ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 LEAST = 1e-7  # threshold of a binary segmentor, whose logit is finite
 AXES = ('batch', 'channel', 'height', 'width')
 POOL = torch.ops.aten.adaptive_avg_pool2d.default
+logging.getLogger('onnxscript.optimizer').setLevel(logging.ERROR)  # it tells what it leaves as it is
 
 
 @contextmanager

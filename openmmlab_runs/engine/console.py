@@ -24,8 +24,8 @@ TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created
                   'loads checkpoint by|the model and loaded state dict|could not import)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', 'The draw is False',
-                '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved',
-                'Failed to search registry with scope', 'The prefix is not set', 'Default ``avg_non_ignore`` is False',
+                '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved', 'The prefix is not',
+                'Failed to search registry', 'Default ``avg_non_ignore`` is False', 'torch.meshgrid: in an upcoming',
                 # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
                 'Resumed iteration number is not divisible by')
 
