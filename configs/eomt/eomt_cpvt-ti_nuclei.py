@@ -9,5 +9,5 @@ model = dict(
     backbone=dict(arch=dict(name='tiny', patch_size=8), num_queries=200),
     panoptic_head=dict(num_things_classes=1),
     panoptic_fusion_head=dict(num_things_classes=1),
+    train_cfg=dict(num_points=2048),
     test_cfg=dict(max_per_image=200))
-train_dataloader = dict(batch_size=8)

@@ -56,7 +56,6 @@ model = dict(
             dict(type='IoUCost', iou_mode='giou', weight=2.),
         ])),
     test_cfg=dict(max_per_img=300))
-train_dataloader = dict(batch_size=8)
 # The weights of the backbone are trained already: they learn slower than the rest, and do not decay.
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'backbone': dict(lr_mult=0.1, decay_mult=0.)}))
 val_evaluator = dict(metric='bbox')
