@@ -4,7 +4,7 @@ The backbones here predict masks. The heads classify the queries; the rest is wh
 """
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -128,7 +128,8 @@ class PlainMaskTransformer(CPVT):
     def predict(self, x: Tensor, layout: Layout, pixels: Cells, blocks: Iterable[Any],
                 encodings: PositionEncodings, norm: nn.Module) -> tuple[Output, ...]:
         """Runs blocks with queries, after tokens of a layout; returns the outputs of `forward`."""
-        queries, outs = self.decoder.queries, cast(tuple[Output, ...], ())
+        outs: tuple[Output, ...] = ()
+        queries = self.decoder.queries
         x, layout = prepend([queries], layout.extra + queries.shape[1], x, layout)
         for block, prob in zip(blocks, self.mask_probs, strict=True):
             acting = encodings

@@ -46,8 +46,8 @@ class AnySizePixelDecoder(nn.Module):
 
 
 def centers(size: Size, like: Tensor) -> Tensor:
-    """Returns x and y of the centers of the cells of a map, `(H * W, 2)`, from -1 to 1."""
-    y, x = ((torch.arange(length, device=like.device, dtype=like.dtype) * 2 + 1) / length - 1 for length in size)
+    """Returns x and y of the centers of the cells of a map, `(H * W, 2)`, from 0 to 1."""
+    y, x = ((torch.arange(length, device=like.device, dtype=like.dtype) + 0.5) / length for length in size)
     return torch.stack((x.expand(size), y[:, None].expand(size)), 2).flatten(0, 1)
 
 
@@ -61,16 +61,13 @@ def attend(attention: Any, x: Tensor, position: Tensor, places: Tensor, sizes: S
         places: See `centers`; for all tokens, `(N, 2)`.
         sizes: Height and width of each level.
     """
-    batch, number, heads, points = x.shape[0], x.shape[1], attention.num_heads, attention.num_points
+    from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
     query = x + position
-    shape = batch, number, heads, len(sizes), points
+    shape = x.shape[0], x.shape[1], attention.num_heads, len(sizes), attention.num_points
     offsets = attention.sampling_offsets(query).view(*shape, 2)
-    weights = attention.attention_weights(query).view(batch, number, heads, -1).softmax(3).view(shape)
-    values = attention.value_proj(x).transpose(1, 2).split([h * w for h, w in sizes], 2)
-    parts = []
-    for i, ((h, w), value) in enumerate(zip(sizes, values, strict=True)):
-        steps = torch.stack((offsets[..., i, :, 0] * 2 / w, offsets[..., i, :, 1] * 2 / h), 4)
-        grid = (places[:, None, None] + steps).transpose(1, 2).flatten(0, 1)  # (B * heads, N, points, 2)
-        sampled = F.grid_sample(value.reshape(batch * heads, -1, h, w), grid, align_corners=False)
-        parts.append((sampled * weights[..., i, :].transpose(1, 2).flatten(0, 1)[:, None]).sum(3))
-    return x + attention.output_proj(torch.stack(parts).sum(0).view(batch, -1, number).transpose(1, 2))
+    steps = [torch.stack((offsets[..., i, :, 0] / w, offsets[..., i, :, 1] / h), 4) for i, (h, w) in enumerate(sizes)]
+    locations = places[:, None, None, None] + torch.stack(steps, 3)
+    weights = attention.attention_weights(query).view(*shape[:3], -1).softmax(3).view(shape)
+    values = attention.value_proj(x).view(*shape[:3], -1)
+    sampled = multi_scale_deformable_attn_pytorch(values, sizes, locations, weights)
+    return x + attention.output_proj(sampled)
