@@ -48,10 +48,9 @@ def main() -> None:
     for model, name in CONFIGS.items():
         config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
         begin(f'Training {model}')
-        begun = (work_dir / 'last_checkpoint').exists()
-        if begun:
+        if (work_dir / 'last_checkpoint').exists():
             print(f'Resuming from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
-        train(load_config(config, work_dir=str(work_dir)), resume='auto' if begun else None)
+        train(load_config(config, work_dir=str(work_dir)), resume='auto')
         begin(f'Testing {model}')
         metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
                        show_dir=work_dir / 'painted', report=work_dir / 'report')
