@@ -1,4 +1,4 @@
-"""What a backbone reads at its start, and what it tells of its parameters and maps, as timm's models do."""
+"""Backbones read weights at their start, and tell of their parameters and maps, as timm's models do."""
 from functools import partial
 from pathlib import Path
 from unittest import mock

@@ -1,4 +1,4 @@
-"""What equality with the models of others does not tell of a layer (`tests/zoo`)."""
+"""Layers have what equality with the models of others does not tell (`tests/zoo`)."""
 import pytest
 import torch
 import torch.nn.functional as F

@@ -108,7 +108,7 @@ def test_weights_are_the_same_to_the_bit_and_either_resumes_the_other(
 
 
 class Steps:
-    """What a runner has of two models with an optimizer each, as a GAN has, or of one."""
+    """Steps of two models with an optimizer each, as a runner has them for a GAN, or of one model."""
 
     def __init__(self, constructor: str, kind: dict[str, Any], schedule: dict[str, Any], count: int) -> None:
         torch.manual_seed(0)

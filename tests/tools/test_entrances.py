@@ -16,7 +16,7 @@ Fault = Callable[[Content, Path], object]
 
 
 class Case:
-    """What the commands take: a config with a checkpoint beside it, an image, data, and a folder for what they write.
+    """Arguments of commands: a config with a checkpoint beside it, an image, data, and a folder for what they write.
     """
 
     def __init__(self, trained: Models, data: Path, image: Path, folder: Path) -> None:

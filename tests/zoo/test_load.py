@@ -1,4 +1,4 @@
-"""What of a checkpoint fills a backbone, what is refused, and what the log tells."""
+"""Checkpoints fill a backbone or are refused, and the log tells what was left out."""
 import copy
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-# Heads of queries from random weights, in about half an hour on one core; they would gain from more iterations.
+# Short, for heads of queries on a CPU; they would gain from more iterations.
 _base_ = './cpu.py'
 max_iters = 500
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)

@@ -1,4 +1,4 @@
-"""What people make of a prediction: pictures, files, COCO's results and supervision's detections."""
+"""Predictions become what people want of them: pictures, files, COCO's results and supervision's detections."""
 import json
 from collections.abc import Callable
 from dataclasses import replace
