@@ -26,9 +26,9 @@ from .texts import printable
 WIDTH = 120
 
 
-def without_templates(source: str, brace: str = r'\x7b') -> str:
-    """Returns source of values without templates; `brace` is how a string of its language writes a brace."""
-    return re.sub(r'(?<=\{)\{', lambda _: brace, source)
+def without_templates(source: str) -> str:
+    """Returns source of values without templates: every second brace becomes an escape."""
+    return re.sub(r'(?<=\{)\{', lambda _: r'\x7b', source)
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:

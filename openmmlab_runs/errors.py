@@ -6,8 +6,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from math import inf
 from typing import Any
@@ -41,6 +41,19 @@ def first_line(error: BaseException) -> str:
 def explain(error: BaseException) -> str:
     """Returns the type of an error and the first line of its message."""
     return f'{type(error).__name__}: {first_line(error)}'
+
+
+@contextmanager
+def as_sentence(fault: str, todo: str, *passed: type[Exception]) -> Iterator[None]:
+    """Makes a UserError of errors in the `with` block, which calls code that can raise any: the fault, why, and what to
+    do. UserErrors and errors that are `passed` stay.
+    """
+    try:
+        yield
+    except (UserError, *passed):
+        raise
+    except Exception as error:
+        raise UserError(f'{fault} ({explain(error)}): {todo}.') from error
 
 
 def missing_file(error: FileNotFoundError) -> str | None:

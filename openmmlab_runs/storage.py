@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.request import Request, urlopen
 
-from mmengine.fileio import BaseStorageBackend, FileClient, HTTPBackend, register_backend
+from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
 
 from .errors import UserError, first_line
 from .files import what_is
@@ -130,21 +129,6 @@ class FsspecBackend(BaseStorageBackend):
             if not any(part.startswith('.') for part in name.split('/')) and (
                     list_dir if is_folder else list_file and name.endswith(suffix or '')):
                 yield name
-
-
-@register_backend('http', prefixes=['http', 'https'], force=True)
-class HttpBackend(HTTPBackend):
-    """Reads files of the web as mmengine does, within the times of `FsspecBackend`."""
-
-    def get(self, filepath: str) -> bytes:
-        def size() -> int:
-            with urlopen(Request(filepath, method='HEAD')) as response:
-                return int(response.headers['Content-Length'])
-
-        return limited(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
-
-    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        return self.get(filepath).decode(encoding)
 
 
 def limited(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:

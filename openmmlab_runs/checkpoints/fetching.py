@@ -15,7 +15,7 @@ from filelock import FileLock  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
-from openmmlab_runs.errors import UserError, explain, first_line, show
+from openmmlab_runs.errors import UserError, as_sentence, explain, first_line, show
 from openmmlab_runs.files import whole_file
 from openmmlab_runs.registry import FUNCTIONS
 from openmmlab_runs.waiting import within
@@ -66,12 +66,9 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
     else:
         importlib.import_module('openmmlab_runs.storage')  # registers a file backend
         with ExitStack() as stack:
-            try:
+            with as_sentence(f'checkpoint {address} cannot be fetched', 'check the address; supported are paths, '
+                             'http://, https://, hf:// and the schemes of mmengine.fileio'):
                 local = stack.enter_context(get_local_path(address))
-            except Exception as error:  # of mmengine's many file backends
-                raise UserError(f'checkpoint {address} cannot be fetched ({explain(error)}): check the address; '
-                                'supported are paths, http://, https://, hf:// and the schemes of '
-                                'mmengine.fileio.') from error
             yield local
 
 

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from openmmlab_runs.config_walk import walk
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.registry import in_scope
 
 
@@ -23,14 +23,9 @@ def backbone_config(cfg: Config) -> ConfigDict:
 
 def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
-    try:
-        with in_scope(cfg.get('default_scope')):
-            return MODELS.build(copy.deepcopy(part))  # some models change their config
-    except (OSError, ImportError):  # of this machine
-        raise
-    except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
-        raise UserError(f'the {part.get("type", "model")} of config {cfg.filename} cannot be built '
-                        f'({first_line(error).rstrip(".")}): correct it.') from error
+    fault = f'the {part.get("type", "model")} of config {cfg.filename} cannot be built'
+    with in_scope(cfg.get('default_scope')), as_sentence(fault, 'correct it', OSError, ImportError):
+        return MODELS.build(copy.deepcopy(part))  # some models change their config
 
 
 def build_model(cfg: Config) -> nn.Module:

@@ -13,7 +13,7 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from openmmlab_runs.errors import MissingFile, UserError, first_line
+from openmmlab_runs.errors import MissingFile, UserError, as_sentence, first_line
 
 from .fetching import fetched
 from .restricted import is_safetensors, parse
@@ -95,10 +95,8 @@ class Checkpoint:
 
 def check_device(name: str, device: str) -> None:
     """Raises a UserError, which begins with the name of the argument, if torch cannot use a device."""
-    try:
+    with as_sentence(f'{name} {device!r} cannot be used', 'choose another'):
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:  # unknown, or torch is built without support for it
-        raise UserError(f'{name} {device!r} cannot be used ({first_line(error)}): choose another.') from error
 
 
 def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:

@@ -10,7 +10,7 @@ import numpy as np
 from mmengine.dataset import Compose
 from mmengine.logging import print_log
 
-from openmmlab_runs.errors import UserError, explain, first_line
+from openmmlab_runs.errors import UserError, as_sentence, first_line
 from openmmlab_runs.pictures.images import check_regular
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
 
@@ -115,10 +115,6 @@ def load_first(dataset: Any, name: str) -> Any:
     if isinstance(found, Finding):
         print_log(f'{path} {found.detail}; the command check finds all such files.', 'current',
                   logging.WARNING)
-    try:
+    with as_sentence(f'{name}: the pipeline fails on sample {path or 0}',
+                     f'correct {name}.pipeline of the config, or the annotation', FileNotFoundError):
         return dataset[0]
-    except (UserError, FileNotFoundError):
-        raise
-    except Exception as error:  # transforms can raise any error
-        raise UserError(f'{name}: the pipeline fails on sample {path or 0} ({explain(error)}): correct '
-                        f'{name}.pipeline of the config, or the annotation.') from error

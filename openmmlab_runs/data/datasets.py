@@ -2,7 +2,6 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from json import JSONDecodeError
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +11,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
 from openmmlab_runs.config_walk import dicts
-from openmmlab_runs.errors import UserError, explain, first_line
+from openmmlab_runs.errors import first_line
 from openmmlab_runs.files import what_is
 
 from .coco import read_coco
@@ -74,17 +73,6 @@ def layout_of(cls: type) -> Layout:
 def build_unread(cfg: dict[str, Any]) -> BaseDataset:
     """Builds a dataset with its paths and classes, in the default scope, but without reading files."""
     return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
-
-
-@contextmanager
-def building(name: str) -> Iterator[None]:
-    """Turns errors of the `with` block, but those of files, into UserErrors about the part of a config it builds."""
-    try:
-        yield
-    except (UserError, OSError):
-        raise
-    except Exception as error:  # registries and classes can raise any error
-        raise UserError(f'{name} of the config cannot be built ({explain(error)}): correct it.') from error
 
 
 def classes_of(dataset: Any) -> list[str]:

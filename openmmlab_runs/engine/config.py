@@ -2,24 +2,21 @@
 """
 import difflib
 import inspect
-import json
-import math
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-import yaml
 from mmengine.config import Config
 from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from openmmlab_runs.checkpoints.loading import bands_loader
-from openmmlab_runs.config_text import assignments, to_text_style, without_templates
+from openmmlab_runs.config_text import assignments, to_text_style
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import SPLITS
-from openmmlab_runs.errors import UserError, filter_for_readers, first_line
+from openmmlab_runs.errors import UserError, as_sentence, filter_for_readers, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.redaction import redact
@@ -75,10 +72,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                         '_base_.') from error
     cfg = to_text_style(cfg, LIBRARIES)
     redact(options or {})  # to know its secrets
-    try:
+    with as_sentence(f'--cfg-options do not fit config {path}', 'correct the keys'):
         cfg.merge_from_dict(options or {})
-    except (AssertionError, KeyError, IndexError, TypeError) as error:
-        raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
     cfg = of_run(cfg)
     check_config(cfg)
     scope = cfg.get('default_scope')
@@ -171,26 +166,11 @@ class RunConfig(Config):
         return assignments(self.to_dict())
 
     def dump(self, file: str | Path | None = None) -> str | None:
-        """Writes Python, JSON or YAML, by the suffix of the file; without a file, returns it for the config's own."""
-        suffix = Path(file or self.filename or '.py').suffix
-        if suffix == '.json':
-            text = without_templates(json.dumps(self.to_dict(), default=str), r'\u007b')
-        elif suffix in ('.yaml', '.yml'):
-            text = without_templates(yaml.dump(self.to_dict(), Dumper=_Dumper, width=math.inf, sort_keys=False))
-        else:
-            text = self.pretty_text
-        if file is None:
-            return text
-        write_text(Path(file), text)
+        """Writes Python atomically, and JSON and YAML as mmengine does."""
+        if file is None or Path(file).suffix != '.py':
+            return super().dump(file)
+        write_text(Path(file), self.pretty_text)
         return None
-
-
-class _Dumper(yaml.Dumper):
-    """Writes YAML with quotes around what looks like a template, so that it can have escapes."""
-
-
-_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
-    'tag:yaml.org,2002:str', text, '"' if '{{' in text else None))
 
 
 def of_run(cfg: Config) -> Config:

@@ -5,12 +5,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from datetime import timedelta
 from io import TextIOWrapper
 from typing import Any, TextIO
 
 from mmengine.dist import is_main_process
-from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
 
@@ -30,8 +28,12 @@ OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the ali
                 'Resumed iteration number is not divisible by')
 
 
+# What is printed of a line of mmengine's LoggerHook: learning rates, the time left, and the loss.
+PROGRESS = re.compile(r'\S*lr: \S+|\beta: .+?(?=  )|\bloss: \S+')
+
+
 class ReaderHandler(logging.Handler):
-    """Prints what is for readers, errors, and each warning of the main process once."""
+    """Prints what is for readers, progress, errors, and each warning of the main process once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +58,8 @@ class ReaderHandler(logging.Handler):
         message = record.getMessage().strip()
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
             say(f'\n{message}\n' if '\n' in message else message)
+        elif record.module == 'logger_hook' and 'eta: ' in message:
+            say('  '.join([message[:message.index(']  ') + 1], *PROGRESS.findall(message)]))
         elif (record.levelno == logging.WARNING and message not in self.warnings
               and not message.startswith(OF_EVERY_RUN) and is_main_process()):
             self.warnings.add(message)
@@ -84,52 +88,8 @@ class Output:
         return len(text)
 
 
-class ProgressHook(Hook):
-    """Prints loss, learning rates and time left of a training, at the interval of `LoggerHook`; about ten lines of a
-    validation or test.
-    """
-
-    priority = 'LOWEST'
-
-    def __init__(self, handler: ReaderHandler) -> None:
-        self.handler, self.begun = handler, False
-
-    def before_run(self, runner: Runner) -> None:
-        self.handler.attach(runner.logger)  # of a runner of another class
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        self._tell(runner.iter + 1, runner.max_iters, describe_run(runner), interval if self.begun else 1)
-        self.begun = True
-
-    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self._tell(batch_idx + 1, len(runner.val_dataloader), 'validation')
-
-    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self._tell(batch_idx + 1, len(runner.test_dataloader), 'test')
-
-    def _tell(self, done: int, total: int, state: str, interval: int = 0) -> None:
-        is_due = done % interval == 0 or done == total if interval else done % max(total // 10, 10) == 0
-        if self.handler.level <= logging.INFO and is_due:
-            say(f'{done:{len(str(total))}}/{total}  {state}')
-
-
-def describe_run(runner: Runner) -> str:
-    """Returns loss, learning rates and time left of a training, as the log has them: the mean loss of its window, the
-    rate of the first parameters of each optimizer, and, if it is another one, that from which factors make all rates.
-    """
-    scalars, window = runner.message_hub.log_scalars, runner.log_processor.window_size
-    loss = f'loss {scalars["train/loss"].mean(window):.4f}  ' if 'train/loss' in scalars else ''
-    rates = ''
-    for name in [name for name in scalars if re.match(r'train/(.+\.)?lr$', name)]:
-        own, base = (f'{scalars[one].current():.2e}' if one in scalars else '' for one in (
-            name, name.removesuffix('lr') + 'base_lr'))
-        rates += f'{name[6:-2]}rate {own}  ' + f'base {base}  ' * (base not in ('', own))
-    return f'{loss}{rates}left {timedelta(seconds=int(runner.message_hub.get_info("eta", 0)))}'
-
-
 class ReadableRunner(Runner):
-    """mmengine's runner, whose logger prints as the one before it, from its first line, before there are hooks."""
+    """mmengine's runner, whose logger prints as the one before it, from its first line."""
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
@@ -145,11 +105,11 @@ class ReadableRunner(Runner):
 
 
 @contextmanager
-def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
-    """Yields hooks for the runner, and prints only what is for readers in the `with` block, unless `verbose`."""
+def readable_console(verbose: bool = False) -> Iterator[None]:
+    """Prints only what is for readers in the `with` block, unless `verbose`."""
     with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)), warnings.catch_warnings():
         if verbose:
-            yield []
+            yield
             return
         handler = ReaderHandler()
         handler.attach(MMLogger.get_current_instance())
@@ -157,6 +117,6 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
         warnings.showwarning = lambda message, category, filename, lineno, *rest: print_log(
             f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
         try:
-            yield [ProgressHook(handler)]
+            yield
         finally:
             handler.detach()

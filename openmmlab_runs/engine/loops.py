@@ -12,8 +12,8 @@ from openmmlab_runs.checkpoints.loading import check_model
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.checked_pipeline import CheckedPipeline, load_first
 from openmmlab_runs.data.config_datasets import check_before_training
-from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.data.datasets import classes_of, layout_of, unwrap_built
+from openmmlab_runs.errors import UserError, as_sentence, first_line
 from openmmlab_runs.registry import LOOPS
 
 from .checks import check_metrics
@@ -64,7 +64,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
             check_before_training(runner.cfg, splits)
     if isinstance(dataloader, dict):
         randomness = runner.cfg.get('randomness') or {}
-        with building(f'{split}_dataloader'):
+        with as_sentence(f'{split}_dataloader of the config cannot be built', 'correct it', OSError):
             built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
     else:
         built = dataloader

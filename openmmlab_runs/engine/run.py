@@ -65,7 +65,7 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
-    with (readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored(), ExitStack() as holding,
+    with (readable_console(verbose), process_group(cfg), handlers_restored(), ExitStack() as holding,
           failures_as_user_errors('training cannot begin', cfg.work_dir, resumable=True) as run):
         with all_or_none():
             if is_main_process():  # before a run that is under way removes what is read here
@@ -76,7 +76,7 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
         if cfg.get('load_from') and not checkpoint:
             checkpoint = open_checkpoint(cfg.load_from)
         check_pretrained(cfg)
-        run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
+        run.runner = runner = build_runner(cfg, hooks)
         if scaled and not cfg.resume:  # else the rate is the checkpoint's
             show(scaled)
         if checkpoint:
@@ -114,7 +114,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     cfg = copy.deepcopy(cfg)
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
-    with (readable_console(verbose) as own_hooks, process_group(cfg),
+    with (readable_console(verbose), process_group(cfg),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
         opened = open_checkpoint(checkpoint)
         cfg.load_from = opened.path
@@ -125,7 +125,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
             more.append(KeepPredictionsHook(cfg, Path(out)))
         if report or compare or at_most_missed is not None:
             more.append(EvaluationReportHook(report, compare, at_most_missed))
-        run.runner = runner = build_runner(cfg, [*hooks, *own_hooks, *more])
+        run.runner = runner = build_runner(cfg, [*hooks, *more])
         check_fits(runner.model, opened)
         check_classes(trained_classes(opened.meta), classes_of(runner.test_loop.dataloader.dataset), checkpoint)
         hand_over(runner, opened)
@@ -179,14 +179,14 @@ def scale_rate(cfg: Config) -> str:
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     kind = RUNNERS.get(cfg.get('runner_type', 'Runner'))
-    if isinstance(kind, type) and not issubclass(kind, Runner):
+    if not (isinstance(kind, type) and issubclass(kind, Runner)):
         raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
                         'it does: remove runner_type from the config.')
     cfg = prepare(cfg)
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ReadableRunner.from_cfg(cfg)
+    runner = type(kind.__name__, (ReadableRunner, kind), {}).from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)
     if names := secrets_of(cfg):

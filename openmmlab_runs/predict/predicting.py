@@ -16,11 +16,11 @@ from torch import nn
 from openmmlab_runs.checkpoints.fitting import check_fits
 from openmmlab_runs.checkpoints.loading import bands_loader, build_model
 from openmmlab_runs.checkpoints.reading import check_device, open_checkpoint
-from openmmlab_runs.data.datasets import build_unread, building
+from openmmlab_runs.data.datasets import build_unread
 from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
-from openmmlab_runs.errors import UserError, check_range, explain, show
+from openmmlab_runs.errors import UserError, as_sentence, check_range, show
 from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.pictures.images import check_pixels, read_image
@@ -124,7 +124,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
                 key: metainfo.get(key) for key in ('classes', 'palette')}
         return model.to(device).eval()
 
-    with in_scope(scope), building('test_dataloader'):
+    with in_scope(scope), as_sentence('test_dataloader of the config cannot be built', 'correct it', OSError):
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
     inferencer.bands_loader = loader
@@ -220,20 +220,16 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
     inputs = [_input(inferencer, one) for one in batch]
     meta = dict(inferencer.model.dataset_meta)
     meta['classes'] = trained_classes(dict(dataset_meta=meta))
-    try:
-        with in_scope(inferencer.scope), inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size):
-            samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
-        found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
-                 for sample, one in zip(samples, batch, strict=True)]
-        return [one for one in found if one]
-    except UserError:
-        raise
-    except Exception as error:  # models can raise any error, such as for a line of one pixel
-        names = ', '.join(dict.fromkeys(
-            f'of {one.size[0]} x {one.size[1]} pixels (height x width)' if isinstance(one.image, np.ndarray)
-            else str(one.image) for one in batch))
-        raise UserError(f'image {names} cannot be predicted ({explain(error)}): scale it, or leave '
-                        'it out.') from error
+    names = ', '.join(dict.fromkeys(
+        f'of {one.size[0]} x {one.size[1]} pixels (height x width)' if isinstance(one.image, np.ndarray)
+        else str(one.image) for one in batch))
+    # Models fail for such as a line of one pixel.
+    with (as_sentence(f'image {names} cannot be predicted', 'scale it, or leave it out'), in_scope(inferencer.scope),
+          inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size)):
+        samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
+    found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
+             for sample, one in zip(samples, batch, strict=True)]
+    return [one for one in found if one]
 
 
 def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:

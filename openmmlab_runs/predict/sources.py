@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.files import list_images, what_is
 from openmmlab_runs.pictures.bands import decode_bands, read_header
 from openmmlab_runs.pictures.images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
@@ -57,10 +57,7 @@ def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: 
     Raises:
         UserError: If there is no image, or one cannot be fetched or read. Files of images are opened by `pages_of`.
     """
-    try:
-        found = _images_of(source, urls, as_rgb, endless)
-    except RecursionError as error:
-        raise UserError('a list of images has too many levels, or itself: pass a list of images.') from error
+    found = _images_of(source, urls, as_rgb, endless)
     return found if isinstance(found, list) else chain([*islice(found, 1)], found)
 
 
@@ -170,10 +167,8 @@ def _checked(image: np.ndarray, as_rgb: bool) -> np.ndarray:
 
 
 def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
-    try:
+    with as_sentence('a tensor cannot be read', 'pass a dense one with values'):
         pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy(force=True)
-    except (RuntimeError, TypeError) as error:  # sparse, quantized, nested, on the device meta, or of no type of numpy
-        raise UserError(f'a tensor cannot be read ({explain(error)}): pass a dense one with values.') from error
     batch = pixels if images.dim() == 4 else pixels[None]
     if batch.ndim != 4 or (as_rgb and batch.shape[1] != 3):
         raise UserError(f'a tensor has shape {tuple(images.shape)}, but must be (3, H, W) or (N, 3, H, W): permute it.')
