@@ -211,7 +211,7 @@ def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_bat
     cfg.runner_type = 'OwnRunner'
     cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
     runner = build_runner(cfg)
-    assert type(runner) is OWN[Runner]
+    assert isinstance(runner, OWN[Runner])
     assert {type(hook) for hook in runner.hooks} > ADDED
     inner = runner.train_dataloader.batch_sampler.batches
     assert type(inner) is OWN[BatchSampler] and inner.drop_last
