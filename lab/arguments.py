@@ -1,8 +1,6 @@
-"""Checks of arguments that several analysis tools share."""
+"""Types of arguments that several commands share."""
 import re
-from argparse import ArgumentTypeError, Namespace
-
-from openmmlab_runs.errors import UserError
+from argparse import ArgumentTypeError
 
 Size = tuple[int, int]  # height and width, pixels
 # Images of COCO as mmdet resizes them, to 800 x 1333, in multiples of 32 pixels.
@@ -23,10 +21,9 @@ def parse_batch(text: str) -> tuple[Size, ...]:
     return tuple(map(parse_sides, (COCO if text == 'coco' else text).split('+')))
 
 
-def check_least(args: Namespace, least: int, *names: str) -> None:
-    """Raises a UserError if an argument, a number or a list of numbers, is below `least`."""
-    for name in names:
-        values = getattr(args, name)
-        for value in values if isinstance(values, (list, tuple)) else [values]:
-            if value < least:
-                raise UserError(f'--{name.replace("_", "-")} is {value}, but must be at least {least}.')
+def positive(text: str) -> int:
+    """Parses a whole number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise ArgumentTypeError(f'{number} is not positive')
+    return number

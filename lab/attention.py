@@ -179,7 +179,7 @@ def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[i
 
 def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
     """Draws attention as matrices, `(queries, keys)`: a row for each query and a column for each key."""
-    figure, drawn = panels(len(maps), 4, (4, 4), (0, 0.3), title, least=7)
+    figure, drawn = panels(len(maps), 4, 4, 4, title)
     for axes, (name, weights) in zip(drawn, maps.items(), strict=True):
         image = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
         axes.set(title=f'block {name}', xlabel='key, in rows of the grid', ylabel='query, in rows of the grid')

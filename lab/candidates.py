@@ -18,7 +18,7 @@ from cpvt_mm.tokens.grid import Size, grid_of, to_tokens
 from cpvt_mm.zoo.family import PyramidArch
 from cpvt_mm.zoo.renaming import Format
 from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, OURS, TWINS
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.libraries import require
 
 Arguments = dict[str, Any]
@@ -142,4 +142,4 @@ def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: floa
     try:
         return peer.load()(**{**peer.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments})
     except Exception as error:  # imports and constructors can raise any error
-        raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).') from error
+        raise CannotMeasure(f'{candidate} cannot be built ({explain(error)}).') from error

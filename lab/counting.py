@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -24,15 +24,6 @@ ATTENTION = 'scaled_dot_product_attention'
 FREE = ('_unsafe_view', 'empty', 'empty_like', 'empty_strided', 'new_empty', 'new_empty_strided')
 Shape = tuple[int, ...]
 SHOWN = 0.002  # an operator has a row if its share of one candidate's bytes is at least this
-
-
-class Complexity(NamedTuple):
-    """Numbers of parameters, trainable or not, and of floating-point operations of a forward pass.
-
-    A multiply-add counts as two. Convolutions and matrix products are counted, also those of attention, nothing else.
-    """
-    params: int
-    flops: int
 
 
 def _attention_flops(query: Shape, key: Shape, value: Shape, *args: object, **kwargs: object) -> int:
@@ -64,13 +55,6 @@ def count_flops(function: Callable[[], object]) -> int:
     with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
         function()
     return counter.get_total_flops()
-
-
-def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
-    """Measures the complexity of `model(*args, **kwargs)`, in eval mode and without gradients."""
-    with torch.no_grad():
-        flops = count_flops(lambda: model.eval()(*args, **kwargs))
-    return Complexity(sum(p.numel() for p in model.parameters()), flops)
 
 
 class Work(NamedTuple):

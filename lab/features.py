@@ -86,14 +86,12 @@ def smooth_noise(side: int, seed: int) -> Tensor:
     return (image - image.mean()) / image.std()
 
 
-def panels(count: int, most: int, panel: tuple[float, float], rest: tuple[float, float], title: str,
-           least: float = 4, sharey: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """Makes a figure with `count` axes, at most `most` in a row. `panel` is the size of each in inches, width first,
-    `rest` what is added, and `least` the least width of the figure.
-    """
+def panels(count: int, most: int, width: float, height: float, title: str, sharey: bool = False
+           ) -> tuple[Figure, Sequence[Axes]]:
+    """Makes a figure with `count` axes of a size in inches, at most `most` in a row."""
     columns = min(count, most)
     rows = -(-count // columns)
-    figure = Figure(figsize=(max(panel[0] * columns + rest[0], least), panel[1] * rows + rest[1]), layout='constrained')
+    figure = Figure(figsize=(max(width * columns + 1, 4), height * rows + 0.7), layout='constrained')
     figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
     axes = list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).flat)
     for unused in axes[count:]:
@@ -103,7 +101,7 @@ def panels(count: int, most: int, panel: tuple[float, float], rest: tuple[float,
 
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     """Draws heat maps of relative errors, `(h, w)`, with one common scale; a white frame marks the margin."""
-    figure, drawn = panels(len(cells), 4, (2.4, 2.5), (0.8, 0.8), title)
+    figure, drawn = panels(len(cells), 4, 2.4, 2.5, title)
     for axes, (name, errors) in zip(drawn, cells.items(), strict=True):
         axes.set_axis_off()
         # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.

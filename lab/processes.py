@@ -2,13 +2,12 @@
 import multiprocessing
 import os
 import sys
-import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +30,7 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int,
     one task after another. Yields name and result of each task after it has ended.
     """
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
-    stop = context.Event()
-    pool = ProcessPoolExecutor(jobs, context, _start, (stop, start))
+    pool = ProcessPoolExecutor(jobs, context, _start, (start,))
     names = {pool.submit(task): name for name, task in tasks.items()}
     try:
         for future in track(as_completed(names), title, len(names)):
@@ -42,20 +40,22 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int,
                         'are kept.') from error
     finally:
         if not all(future.done() for future in names):
-            stop.set()
+            for process in multiprocessing.active_children():
+                process.kill()
         pool.shutdown(cancel_futures=True)
 
 
-def _start(stop: Event, start: Callable[[], object] | None) -> None:
+def _start(start: Callable[[], object] | None) -> None:
     end_with_parent()
-    threading.Thread(target=_exit_on, args=(stop,), daemon=True).start()
     if start:
         start()
 
 
-def _exit_on(stop: Event) -> None:
-    stop.wait()
-    os._exit(1)
+def silence() -> None:
+    """Silences this process: what Python, C and C++ print, and warnings."""
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    warnings.simplefilter('ignore')
 
 
 def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:

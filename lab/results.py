@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openmmlab_runs.config_walk import leaves
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.files import write_figure, write_text
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
         content = json.loads(path.read_text(encoding='utf-8'))
         return content['recipe'], content['records']
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
-                        'another folder.') from error
+        raise UserError(f'{path} has no results of this tool ({explain(error)}): choose another folder.') from error
 
 
 def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:

@@ -9,7 +9,6 @@ import re
 import signal
 import statistics
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -23,8 +22,9 @@ import torch
 
 from lab.backbones import Backbones, Setting, Step, seconds
 from lab.candidates import Candidate, CannotMeasure
+from lab.processes import silence
 from lab.results import Row
-from openmmlab_runs.errors import first_line
+from openmmlab_runs.errors import explain
 from openmmlab_runs.signals import end_with_parent
 
 OUT_OF_MEMORY = 'out of memory'
@@ -60,9 +60,7 @@ def measure_alone(subject: Backbones, candidate: Candidate, setting: Setting) ->
 
 def _start() -> None:
     end_with_parent(signal.SIG_DFL)
-    for stream in (1, 2):  # also silences output of C and C++ code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    warnings.simplefilter('ignore')
+    silence()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
 
@@ -80,7 +78,7 @@ def _measure(subject: Backbones, candidate: Candidate, setting: Setting) -> Usag
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in WANTS_MEMORY):
             raise CannotMeasure(OUT_OF_MEMORY) from None
         # A new exception, because not all can be pickled to another process.
-        raise CannotMeasure(f'{candidate} does not run ({type(error).__name__}: {first_line(error)}).') from None
+        raise CannotMeasure(f'{candidate} does not run ({explain(error)}).') from None
 
 
 def _peak(step: Step, device: str) -> int | None:

@@ -14,7 +14,7 @@ from mmengine.runner import find_latest_checkpoint
 
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config, test, train
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, explain
 
 from .results import Results, Row
 
@@ -53,8 +53,8 @@ def read_study(path: str | Path) -> Study:
     try:
         content = Config.fromfile(path).to_dict()
     except Exception as error:  # a config is a program and can raise any error
-        raise UserError(f'study {path} cannot be read ({type(error).__name__}: {first_line(error)}): pass a config '
-                        'file that sets variants and metrics.') from error
+        raise UserError(f'study {path} cannot be read ({explain(error)}): pass a config file that sets variants and '
+                        'metrics.') from error
     for key, kind in (('variants', dict), ('metrics', list)):
         if not isinstance(content.get(key), kind) or not content[key]:
             raise UserError(f'{key} of study {path} is {content.get(key)!r}, but must be a non-empty {kind.__name__}.')
@@ -93,8 +93,8 @@ def set_options(cfg: Config, options: Options) -> None:
                 node = node[int(part) if isinstance(node, list) else part]
             node[int(last) if isinstance(node, list) else last] = value
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise UserError(f'option {key} of the study does not fit config {cfg.filename} ({type(error).__name__}: '
-                            f'{first_line(error)}): correct the key.') from error
+            raise UserError(f'option {key} of the study does not fit config {cfg.filename} ({explain(error)}): '
+                            'correct the key.') from error
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.progress import track
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
 from lab import attention
-from lab.arguments import check_least
+from lab.arguments import positive
 from openmmlab_runs.checkpoints.loading import to_input
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
@@ -39,7 +39,7 @@ def parse_args() -> argparse.Namespace:
                         help='numbers of blocks of CPVT, STAGE.BLOCK of PyramidCPVT, from 0 (default: the second of '
                         'each stage)')
     parser.add_argument('--heads', action='store_true', help='draw each head beside the mean of the heads')
-    parser.add_argument('--size', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
+    parser.add_argument('--size', type=positive, nargs=2, metavar=('HEIGHT', 'WIDTH'),
                         help='size in pixels to resize images to (default: no resizing; with --average 224 224)')
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/attention_maps'),
                         help='folder of the figures (default: %(default)s)')
@@ -95,8 +95,6 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    if args.size:
-        check_least(args, 1, 'size')
     cfg = load_config(args.config, args.cfg_options)
     backbone = load_backbone(cfg, args.checkpoint)
     if not args.checkpoint:

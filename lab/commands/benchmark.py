@@ -18,7 +18,7 @@ from rich.progress import track
 
 from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
-from lab.arguments import COCO, check_least, parse_batch
+from lab.arguments import COCO, parse_batch, positive
 from lab.backbones import DTYPES, MODES, Backbones, Setting
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import Work
@@ -85,17 +85,17 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--sizes', type=parse_batch, nargs='+', default=list(map(parse_batch, ('224', '512'))),
                         metavar='SIZE', help='image sizes in pixels: one side, or HEIGHTxWIDTH; or those of each image '
                         f'of a batch, as in 800x1216+480x640; coco is {COCO}')
-    parser.add_argument('--batch-sizes', type=int, nargs='+', default=[],
+    parser.add_argument('--batch-sizes', type=positive, nargs='+', default=[],
                         help='images in a batch of one size; 2 if left out')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
-    parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
+    parser.add_argument('--threads', type=positive, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='device to run on')
     parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
                         help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '
                         'or both')
-    parser.add_argument('--rounds', type=int, default=5, help='number of timed calls of each candidate')
-    parser.add_argument('--warmup', type=int, default=1, help='number of untimed calls before them')
+    parser.add_argument('--rounds', type=positive, default=5, help='number of timed calls of each candidate')
+    parser.add_argument('--warmup', type=positive, default=1, help='number of untimed calls before them')
     parser.add_argument('--count', action='store_true',
                         help='count instead: operations and bytes on the meta device, with weights and images in the '
                         'dtype')
@@ -149,7 +149,6 @@ def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -
 
 
 def check(args: argparse.Namespace) -> None:
-    check_least(args, 1, 'batch_sizes', 'threads', 'rounds', 'warmup')
     number = max(map(len, args.sizes))
     if number > 1 and args.batch_sizes not in ([], [1]):
         raise UserError(f'--batch-sizes is {" ".join(map(str, args.batch_sizes))}, but --sizes gives the sizes of all '

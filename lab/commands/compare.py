@@ -14,7 +14,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.progress import track
 
-from lab.arguments import check_least
+from lab.arguments import positive
 from lab.processes import run_in_processes, run_on_cluster
 from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
@@ -97,7 +97,7 @@ def parse_args() -> argparse.Namespace:
                         'configs/_base_/studies; docs/guides/comparing.md describes its settings')
     parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each variant is trained once per seed')
-    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time, which share the cores of a machine')
+    parser.add_argument('--jobs', type=positive, default=2, help='trainings at a time, which share the cores')
     parser.add_argument('--executor', choices=['local', 'slurm', 'ray'], default='local',
                         help='where they run: processes of this machine, jobs of Slurm (submitit), or tasks of Ray')
     parser.add_argument('--work-dir', type=Path,
@@ -109,7 +109,6 @@ def parse_args() -> argparse.Namespace:
 @resumable
 def main() -> None:
     args = parse_args()
-    check_least(args, 1, 'jobs')
     study = read_study(args.study)
     folder = args.work_dir or Path('work_dirs') / args.study.stem
     for name in args.only or ():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab.arguments import check_least
+from lab.arguments import positive
 from openmmlab_runs.errors import UserError, exit_on_error
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +24,10 @@ PASSED = (0, 5)  # 5: the file has slow tests only
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('files', nargs='*', help='test files; those of the fast tier if not given')
-    parser.add_argument('--jobs', type=int, default=1, help='runs of pytest at a time')
+    parser.add_argument('--jobs', type=positive, default=1, help='runs of pytest at a time')
     parser.add_argument('--orders', type=int, default=0, metavar='N',
                         help='run all files together, in N random orders, with the seeds 0 to N - 1')
-    parser.add_argument('--processes', nargs='+', type=int, default=[1, 2, 4], metavar='N',
+    parser.add_argument('--processes', nargs='+', type=positive, default=[1, 2, 4], metavar='N',
                         help='numbers of processes that --orders uses in turn')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/isolated_tests'),
                         help='folder for what failing runs print')
@@ -60,7 +60,6 @@ def run(name: str, arguments: Sequence[str], folder: Path) -> bool:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    check_least(args, 1, 'jobs', 'processes')
     files = args.files or sorted(str(path.relative_to(ROOT)) for path in ROOT.glob('tests/**/test_*.py')
                                  if 'gpu' not in path.parts)
     tasks: Mapping[str, Sequence[str]] = (

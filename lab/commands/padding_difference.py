@@ -20,7 +20,7 @@ from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR
 from cpvt_mm.swap.writing import read_config
 from cpvt_mm.tokens.coordinates import pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Size
-from lab.arguments import check_least, parse_sides
+from lab.arguments import parse_sides
 from lab.features import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
 from lab.results import Row, write_report
 from lab.running import interleave
@@ -147,7 +147,6 @@ def main() -> None:
     if max(args.image) <= PAD_SIZE_DIVISOR:
         raise UserError(f'--image {args.image} gives maps of one cell, which do not vary: choose a side above '
                         f'{PAD_SIZE_DIVISOR}.')
-    check_least(args, 0, 'rounds')
     models = build_all(args)
     sizes = [args.image, args.neighbour]
     images = [smooth_noise(max(size), seed)[:, :, :size[0], :size[1]].contiguous() for seed, size in enumerate(sizes)]
@@ -155,7 +154,7 @@ def main() -> None:
     num_outputs = max(map(len, differences.values()))
     if args.output not in range(-num_outputs, num_outputs):
         raise UserError(f'--output {args.output} does not exist: the backbones have at most {num_outputs} outputs.')
-    seconds = time_all(models, images, sizes, args.rounds) if args.rounds else {}
+    seconds = time_all(models, images, sizes, args.rounds) if args.rounds > 0 else {}
     rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
                  max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
             for name, of_model in differences.items()]

@@ -16,18 +16,18 @@ from mmcv import rescale_size
 
 from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.tokens.grid import Size
-from lab.arguments import check_least
-from openmmlab_runs.errors import UserError, exit_on_error, first_line
+from lab.arguments import positive
+from openmmlab_runs.errors import UserError, exit_on_error, explain
 from openmmlab_runs.texts import markdown_table
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('annotations', nargs='+', type=Path, help='COCO annotation files')
-    parser.add_argument('--scale', nargs=2, type=int, default=[1333, 800], metavar=('LONG', 'SHORT'),
+    parser.add_argument('--scale', nargs=2, type=positive, default=[1333, 800], metavar=('LONG', 'SHORT'),
                         help='scale of the resizing, in pixels')
-    parser.add_argument('--batch-sizes', nargs='+', type=int, default=[2, 4, 8], help='images in a batch')
-    parser.add_argument('--epochs', type=int, default=100, help='number of random orders of the images')
+    parser.add_argument('--batch-sizes', nargs='+', type=positive, default=[2, 4, 8], help='images in a batch')
+    parser.add_argument('--epochs', type=positive, default=100, help='number of random orders of the images')
     return parser.parse_args()
 
 
@@ -39,8 +39,7 @@ def read_sizes(paths: Sequence[Path], scale: tuple[int, int]) -> list[Size]:
             images = json.loads(path.read_text())['images']
             sizes += [rescale_size((image['width'], image['height']), scale)[::-1] for image in images]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f'{path} has no image sizes ({type(error).__name__}: {first_line(error)}): give COCO '
-                            'annotation files.') from error
+            raise UserError(f'{path} has no image sizes ({explain(error)}): give COCO annotation files.') from error
     return sizes
 
 
@@ -55,7 +54,6 @@ def draw_batches(sizes: Sequence[Size], batch_size: int, grouped: bool, draws: r
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    check_least(args, 1, 'scale', 'batch_sizes', 'epochs')
     sizes, rows = read_sizes(args.annotations, tuple(args.scale)), []
     for batch_size in args.batch_sizes:
         for grouped in (True, False):

@@ -158,7 +158,7 @@ def build_model(name: str, pretrained: bool) -> nn.Module:
 
 def figure_of(results: dict[str, list[Reading]], title: str) -> Figure:
     """Draws the share that is read, the mean of row and column, by layer: a panel a model, a line a size."""
-    figure, drawn = panels(len(results), 3, (3.2, 2.6), (1.2, 0.7), title, sharey=True)
+    figure, drawn = panels(len(results), 3, 3.2, 2.6, title, sharey=True)
     for axes, (name, readings) in zip(drawn, results.items(), strict=True):
         for side in dict.fromkeys(reading.side for reading in readings):
             of_side = [reading for reading in readings if reading.side == side]

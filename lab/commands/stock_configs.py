@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,10 +24,10 @@ from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
 from lab.from_config import build_model, try_out
-from lab.processes import run_in_processes
+from lab.processes import run_in_processes, silence
 from lab.results import Results
 from openmmlab_runs.cli import resumable
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require
 from openmmlab_runs.texts import markdown_table
@@ -39,9 +38,7 @@ MODULES = ('torch', 'mmengine', 'mmcv', *LIBRARIES,
            'mmpretrain', 'lap', 'motmetrics', 'skimage', 'sklearn', 'transformers', 'fairscale', 'timm')
 # Outcomes of configs that build -> their new backbone.
 BACKBONES = {'built': 'PyramidCPVT', 'plain': 'CPVT'}
-# All widths are handled alike, and narrow backbones run faster.
-ARCHS_TO_BUILD = {'PyramidCPVT': 'small', 'CPVT': 'small'}
-ARCHS_TO_RUN = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
+ARCHS = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}  # all widths are handled alike, and narrow backbones run faster
 OUTCOMES = {
     'built': 'PyramidCPVT swapped in',
     'plain': 'CPVT swapped in',
@@ -76,10 +73,10 @@ class Swap:
         return f'{self.library} {self.config.split("/")[0]}'
 
 
-def versions(modules: Sequence[str]) -> str:
-    """Returns the distributions of the installed modules among `modules`, with their versions."""
+def versions() -> str:
+    """Returns the distributions of those of `MODULES` that are installed, with their versions."""
     distributions = packages_distributions()
-    found = [distributions[module][0] for module in modules if module in distributions]
+    found = [distributions[module][0] for module in MODULES if module in distributions]
     return ', '.join(f'{name} {version(name)}' for name in found)
 
 
@@ -107,13 +104,13 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
             swaps[key] = swap
             results.put(key, asdict(swap))
 
-    complete('Swapping', {key: partial(in_silence, check, configs[key]) for key in configs
+    complete('Swapping', {key: partial(check, *configs[key]) for key in configs
                           if key not in swaps or swaps[key].outcome in ('failed', 'unavailable')})
     first: dict[str, str] = {}
     for key in configs:
         if swaps[key].outcome in BACKBONES:
             first.setdefault(swaps[key].family, key)
-    complete('Running', {key: partial(in_silence, run, (swaps[key],)) for key in first.values()
+    complete('Running', {key: partial(run, swaps[key]) for key in first.values()
                          if swaps[key].trial != 'ran'})
     return [swaps[key] for key in configs]
 
@@ -147,12 +144,12 @@ def check(library: str, config: str) -> Swap:
 def _swap_in_first(old: Config) -> tuple[str, Config]:
     """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config."""
     try:
-        return 'built', swap_backbone(old, ARCHS_TO_BUILD['PyramidCPVT'], probe=probe_once)
+        return 'built', swap_backbone(old, ARCHS['PyramidCPVT'], probe=probe_once)
     except (CannotBuild, CannotRun):  # the probing may be the cause
         raise
     except CannotSwap:
         with contextlib.suppress(CannotSwap):
-            return 'plain', swap_backbone(old, ARCHS_TO_BUILD['CPVT'], backbone='CPVT', probe=probe_once)
+            return 'plain', swap_backbone(old, ARCHS['CPVT'], backbone='CPVT', probe=probe_once)
         raise  # the reason is about the pyramid
 
 
@@ -171,7 +168,7 @@ def run(swap: Swap) -> Swap:
     """Swaps the backbone of a config, runs a training step and predicts."""
     old = read_config(str(shipped_configs(swap.library) / swap.config))
     backbone = BACKBONES[swap.outcome]
-    reason = _raises(try_out, swap_backbone(old, ARCHS_TO_RUN[backbone], backbone=backbone))
+    reason = _raises(try_out, swap_backbone(old, ARCHS[backbone], backbone=backbone))
     trial, reason = _blame(reason, _raises(try_out, old)) if reason else ('ran', '')
     return replace(swap, trial=trial, trial_reason=reason)
 
@@ -193,26 +190,20 @@ def _raises(function: Callable[[Config], object], cfg: Config) -> str:
 
 def say(error: Exception) -> str:
     """Returns an error as one line, without local folders."""
-    text = first_line(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
+    text = first_line(error) if isinstance(error, UserError) else explain(error)
     return re.sub(r'\s+', ' ', re.sub(r'(?<![\w:/])/\S+/', '', text))
 
 
 def start_worker() -> None:
+    silence()  # models and constructors print
     os.chdir(shipped_configs('mmdet').parent)  # configs look for the configs of their teachers there
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
     # Some layers of mmcv can only be built in a process group.
     torch.distributed.init_process_group('gloo', store=HashStore(), rank=0, world_size=1)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    warnings.simplefilter('ignore')
     with contextlib.suppress(ImportError):  # some configs use its backbones
         require('mmpretrain')
-
-
-def in_silence(function: Callable[..., Swap], arguments: tuple[object, ...]) -> Swap:
-    """Calls a function without the text that models and constructors print."""
-    with open(os.devnull, 'w') as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-        return function(*arguments)
 
 
 def to_markdown(swaps: Sequence[Swap]) -> str:
@@ -252,7 +243,7 @@ def main() -> None:
     parser.add_argument('--jobs', type=int, default=2, help='configs at a time; each uses a core')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/stock_configs'), help='folder for the results')
     args = parser.parse_args()
-    results = Results(args.work_dir, dict(versions=versions(MODULES)))
+    results = Results(args.work_dir, dict(versions=versions()))
     text = to_markdown(run_matrix(args.libraries, args.families, args.jobs, results))
     write_text(args.work_dir / 'results.md', text)
     print(text)

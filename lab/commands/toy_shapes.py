@@ -13,18 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from openmmlab_runs.libraries import require
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from pycocotools import mask as coco_mask
+from rich.progress import track
 
-require('cv2')
-
-import cv2  # noqa: E402
-import numpy as np  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-from pycocotools import mask as coco_mask  # noqa: E402
-from rich.progress import track  # noqa: E402
-
-from openmmlab_runs.errors import UserError, exit_on_error  # noqa: E402
-from openmmlab_runs.files import held, write_image  # noqa: E402
+from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.files import held, write_image
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')

@@ -17,7 +17,7 @@ import torch
 from lab.__main__ import find_commands
 from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.commands.numbers_of_docs import NUMBER, tables
-from lab.commands.stock_configs import MODULES, Swap, list_configs, to_markdown, versions
+from lab.commands.stock_configs import Swap, list_configs, to_markdown, versions
 from lab.fuzzing import run_alone
 from lab.results import Results
 from openmmlab_runs.errors import UserError
@@ -122,7 +122,7 @@ def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.slow
 def test_the_matrix_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path) -> None:
     done, to_do = (config for config in list_configs('mmdet') if config.startswith('yolof/'))
-    kept, recipe = asdict(Swap('mmdet', done, 'refused', 'it was kept.')), dict(versions=versions(MODULES))
+    kept, recipe = asdict(Swap('mmdet', done, 'refused', 'it was kept.')), dict(versions=versions())
     Results(tmp_path, recipe).put(f'mmdet::{done}', kept)
     assert run_tool('lab stock_configs', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
                     '--work-dir', tmp_path) == ''
