@@ -18,8 +18,6 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     With `paramwise_cfg`, mmengine makes a group for each parameter, and a step of torch's optimizers takes each by
     itself. Merged groups are in the order of their first parameter. Gradients are clipped in the order of mmengine's
     groups, so weights are the same to the bit. Groups of optimizers that are not torch's stay.
-
-    For the arguments, see mmengine's `DefaultOptimWrapperConstructor`.
     """
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
@@ -58,15 +56,9 @@ def regroup(state: dict[str, Any], places: Mapping[nn.Parameter, tuple[int, int]
     """Arranges the state of an optimizer, in place, for another one with the same parameters in other groups.
 
     Parameters that have had the same options must have the same ones now, whatever their values: these are the state's,
-    but for `fused`, which changes no more than the last bits.
-
-    Args:
-        state: What `Optimizer.state_dict` returned.
-        places: The number of the group in the state, and that in the group, of each parameter of the optimizer.
-        optimizer: The optimizer that will load the state.
-
-    Returns:
-        The number in the state of each group of the optimizer; None, with nothing changed, if groups do not match.
+    but for `fused`, which changes no more than the last bits. `places` are the number of the group in the state, and
+    that in the group, of each parameter. Returns the number in the state of each group of the optimizer; None, with
+    nothing changed, if groups do not match.
     """
     theirs, ours = state['param_groups'], optimizer.param_groups
     old, new = _firsts(theirs), _firsts(ours)

@@ -119,12 +119,8 @@ def size_of(address: str) -> int | None:
 
 
 def unreachable(place: Mapping[str, Any]) -> str:
-    """Returns why the hub does not answer within `ANSWER` seconds; '' if it does.
-
-    The hub is asked once. The functions of huggingface_hub ask six times, and log each failure.
-
-    Args:
-        place: Arguments of `huggingface_hub.hf_hub_url`.
+    """Returns why the hub does not answer within `ANSWER` seconds; '' if it does. It is asked once for a file, which
+    `huggingface_hub.hf_hub_url` takes; the functions of huggingface_hub ask six times, and log each failure.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

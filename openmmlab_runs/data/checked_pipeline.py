@@ -27,11 +27,8 @@ LOADING_ERRORS = (AssertionError, AttributeError, cv2.error, OSError)
 class CheckedPipeline(Compose):
     """Runs transforms and checks the loaded data of samples with a single image. It reads no additional files.
 
-    Args:
-        transforms: The transforms of the pipeline.
-        is_coco: Whether sizes of images must match the annotations, as COCO has them. Defaults to False.
-        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not checked.
-        ignored: Other allowed values of label maps. Defaults to 255 only.
+    Sizes of images must match the annotations if these are COCO's. Label maps may have the classes 0 to
+    `num_classes - 1`, if it is known, and values that are `ignored`.
     """
 
     def __init__(self, transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any] | None]], is_coco: bool = False,

@@ -52,19 +52,10 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
     Numbers that are written as text become numbers, also ids (see `to_id`), names of categories become text, a missing
     `iscrowd` becomes 0, and a missing `area` that of the mask or box. null is like a missing value.
 
-    Args:
-        file: Path, or an address of one of mmengine's storage backends.
-        backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
-        needs_sizes: Whether an image without width and height is an error, or the caller adds them. Defaults to True.
-
-    Returns:
-        Images have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
-        `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.
-        `annotations` is empty if the file has none, as for a test set.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        UnusableFile: If it is a folder, empty, not JSON, or not in COCO's layout.
+    Images then have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
+    `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.
+    `annotations` is empty if the file has none, as for a test set. If the file has another layout, or an image has no
+    size, unless the caller adds sizes (`needs_sizes`), it is an UnusableFile.
     """
     what = '' if '://' in file else what_is(file)
     if what == 'is a folder':

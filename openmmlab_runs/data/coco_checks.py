@@ -22,13 +22,9 @@ Fault = tuple[Kind, str]  # and the rest of a sentence that begins with the file
 
 def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: bool = False,
                is_evaluated: bool = False) -> Iterator[Fault]:
-    """Finds faults in annotations (see `read_coco`), without reading images.
-
-    Args:
-        coco: See `read_coco`.
-        classes: The dataset's classes, in the order of the labels. Empty: all categories.
-        needs_masks: Whether an annotation without a mask is a fault. Defaults to False.
-        is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
+    """Finds faults in annotations (see `read_coco`), without reading images. Without `classes`, these are all
+    categories. An annotation without a mask is a fault if the config `needs_masks`, and a class without a category if a
+    metric reads the file.
     """
     annotations, images = coco['annotations'], {image['id']: image for image in coco['images']}
     names = {category['id']: category['name'] for category in coco['categories']}

@@ -44,7 +44,8 @@ REMEDIES = {
     Kind.BATCH: 'set it to 1',
     **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
                     '.data_prefix'),
-    **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
+    **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES),
+                    'correct it, or {name}.metainfo.classes'),
     Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
@@ -210,8 +211,5 @@ def _error(found: Sequence[Finding], name: str) -> str:
     if first.kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
         advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
         return f'{first.file} {first.detail}{advice if first.detail == MISSING else ""}'
-    if first.kind in (Kind.CLASSES, Kind.CLASS_ORDER):
-        return (f'{name}.metainfo.classes does not match the annotations, {first.file} {first.detail}: correct either '
-                '(the command check finds all).')
     remedy = REMEDIES.get(first.kind, 'correct the file').format(name=name)
     return f'{_sentence(found)}: {remedy} (the command check finds all).'

@@ -5,10 +5,10 @@ from io import BytesIO
 from typing import Any
 
 from mmengine.fileio import get
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.pictures.images import LOSES_BITS, SEVERAL, check_regular, has_16_bits, pages
+from openmmlab_runs.pictures.images import LOSES_BITS, check_alone, check_regular, explained, has_16_bits, pages
 
 NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
 
@@ -108,14 +108,12 @@ def read(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> b
 
 def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Finding:
     try:
-        image = Image.open(BytesIO(content))
-        loses_bits = kind is Kind.IMAGE and has_16_bits(image)
-        count = len(pages(image))
-        image.load()
-    except UnidentifiedImageError:
-        return Finding(kind, path, 'is not an image that Pillow can read')
-    except Exception as error:  # each format raises its own errors
-        return Finding(kind, path, f'cannot be read: {first_line(error)}')
-    if count > 1:
-        return Finding(kind, path, SEVERAL.format(count))
+        with explained(path):
+            image = Image.open(BytesIO(content))
+            loses_bits = kind is Kind.IMAGE and has_16_bits(image)
+            count = len(pages(image))
+            image.load()
+            check_alone(count, path)
+    except UserError as error:
+        return Finding(kind, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
     return Finding(kind, path, LOSES_BITS) if loses_bits else image

@@ -1,24 +1,17 @@
 """At which scale images are shown, in training and in predictions: pixels that a model gets, by those of the image."""
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import show
-from openmmlab_runs.files import IMAGE_SUFFIXES
-from openmmlab_runs.pictures.bands import read_header
-
-from .datasets import build_unread, listed, unwrap
 
 KEY = 'images_of_training'  # of `meta` in a checkpoint, with what `summarized` returns
-MEASURED = 50  # images of training whose sizes are read, if the checkpoint does not tell
 FAR = 1.5  # times the scale of training
 TileScale: TypeAlias = float | Literal['train', 'config']
 
@@ -72,32 +65,16 @@ def shown(size: Sequence[int], resizes: Sequence[Any]) -> tuple[float, float]:
     return float(width), float(height)
 
 
-def _measured(cfg: Config) -> dict[str, Any] | None:
-    """Returns the middle size of a config's images of training, if they are at hand, and their scales."""
-    seen: list[tuple[int, int, float | None]] = []
-    for _, one in unwrap((cfg.get('train_dataloader') or {}).get('dataset') or {}, ''):
-        with suppress(Exception):  # datasets and files can raise any error, and this is for a note
-            dataset: Any = build_unread(one)
-            folder = dataset.data_prefix.get('img') or dataset.data_prefix['img_path']
-            names = [] if '://' in folder else listed(dataset, folder, IMAGE_SUFFIXES)
-            steps = one.get('pipeline') or ()
-            resizes = [TRANSFORMS.build(step) for step in steps if 'Resize' in step['type']]
-            for size in [read_header(Path(folder, name))[:2] for name in names[::len(names) // MEASURED + 1]]:
-                seen.append((*size, None if mixes(steps) else _mean(shown(size, resizes))))
-    return summarized(seen) if seen else None
-
-
 class Scales:
     """Shows tiles at the scale of training, and tells once if images are shown far from it.
 
     Args:
         transforms: A pipeline of tests, in place: this object is appended, to see each image as it is shown.
         meta: The entry `meta` of the checkpoint.
-        cfg: The config, whose images of training are measured if the checkpoint does not tell.
     """
 
-    def __init__(self, transforms: list[Any], meta: Mapping[str, Any], cfg: Config) -> None:
-        self.transforms, self.meta, self.cfg = transforms, meta, cfg
+    def __init__(self, transforms: list[Any], meta: Mapping[str, Any]) -> None:
+        self.transforms, self.meta = transforms, meta
         self.at = next((index for index, one in enumerate(transforms) if 'Resize' in type(one).__name__), None)
         self.told: set[str] = set()  # what is told only once
         self.remedy = ''
@@ -105,8 +82,7 @@ class Scales:
 
     @cached_property
     def trained(self) -> Trained | None:
-        known = self.meta.get(KEY) or _measured(self.cfg)
-        if known is None:
+        if not (known := self.meta.get(KEY)):
             return None
         return Trained(known['size'], *(known['scales'] or [_mean(self.shown(known['size']))] * 2))
 

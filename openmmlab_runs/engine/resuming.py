@@ -24,14 +24,11 @@ INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instea
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> Checkpoint | None:
-    """Sets a config to resume from a checkpoint, and returns it; None if the run starts from the beginning.
+    """Sets a config to resume from a checkpoint, and returns it; None if the run starts from the beginning. 'auto' is
+    the result of `find_checkpoint`, and None the config's setting. The seed is set, too, if the config has none.
 
     The main process chooses the checkpoint for all. If torchrun has restarted the processes, training resumes from the
     result of `find_checkpoint`, if there is one, whatever was asked for at first.
-
-    Args:
-        cfg: Its `resume`, `load_from` and, if it has none, the seed are set.
-        resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'

@@ -103,13 +103,8 @@ def check_classes(classes: Sequence[str], other: Mapping[str, Any]) -> None:
 
 
 def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Compares two reports by the images that both have with the same truth: each draw is of the same images.
-
-    Returns:
-        The number of `images`, a `difference` with its interval for each kind and metric, and a `verdict`.
-
-    Raises:
-        UserError: If they have other classes, or no such image.
+    """Compares two reports by the images that both have with the same truth: each draw is of the same images. Returns
+    the number of `images`, a `difference` with its interval for each kind and metric, and a `verdict`.
     """
     check_classes(own['classes'], other)
     pairs = [(one, other['images'][name]) for name, one in own['images'].items() if name in other['images']]
@@ -132,17 +127,11 @@ def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score_that_misses(shares: Iterable[np.ndarray], most: float) -> float:
-    """Chooses the score that boxes must exceed by conformal risk control (arXiv 2208.02814).
+    """Chooses the score that boxes must exceed by conformal risk control (arXiv 2208.02814), from the scores at which
+    the objects of each image are found, 0 for never.
 
     A new image of the same source then misses at most a share `most` of its objects in expectation: the mean is over
-    images, and over the draw of those that are given.
-
-    Args:
-        shares: For each image, the score at which each of its objects is found, 0 for never.
-        most: The share, between 0 and 1.
-
-    Raises:
-        UserError: If no score does it, because images are too few, or objects are never found.
+    images, and over the draw of those that are given. A UserError tells if no score does it.
     """
     images = [np.asarray(one, np.float32) for one in shares]
     never = sum(float((one <= 0).mean()) for one in images if len(one))

@@ -90,15 +90,9 @@ def of_samples(results: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> 
 
 def evaluate(true: COCO, found: COCO, kind: str = 'bbox', ious: Sequence[float] = (IOU,),
              areas: Sequence[Sequence[float]] = (), within_classes: bool = True) -> COCOeval:
-    """Matches boxes to objects in the order of their scores, each to the free object that it overlaps most.
-
-    Args:
-        true: The annotations, whose categories are labels + 1.
-        found: The predictions. None of them is cut.
-        kind: 'bbox' or 'segm'.
-        ious: The least overlaps of a match. Defaults to `IOU`.
-        areas: The least and the most of areas, in pixels, which are matched after all objects. Defaults to none.
-        within_classes: Whether only a box and an object of one class match.
+    """Matches boxes to objects, whose categories are labels + 1, in the order of their scores, each to the free object
+    that it overlaps most. No box is cut. `areas` are the least and the most pixels of objects that are then matched
+    alone; `within_classes`, only a box and an object of one class match.
     """
     evaluation = COCOeval(true, found, kind)
     params = evaluation.params

@@ -49,11 +49,7 @@ class Header(NamedTuple):
 
 
 def read_header(source: str | Path | BinaryIO, name: str | Path | None = None) -> Header:
-    """Reads the size and type of an image, but no pixel, of a path, or of an open file with a name for errors.
-
-    Raises:
-        UserError: If it is no image, or has several.
-    """
+    """Reads the size and type of an image, but no pixel, of a path, or of an open file with a name for errors."""
     if isinstance(source, str | Path):
         with explained(source):
             check_regular(source)
@@ -84,13 +80,8 @@ def read_bands(path: str | Path, backend_args: dict[str, Any] | None = None) -> 
 
 
 def decode_bands(content: bytes, name: str | Path) -> np.ndarray:
-    """Reads the content of an image file.
-
-    Returns:
-        `(H, W, C)`, in the type of the file; float32 with NaN, if a TIFF has the value that it declares as nodata.
-
-    Raises:
-        UserError: If it is damaged or no image, has other axes, or needs a package that is not installed.
+    """Reads the content of an image file, `(H, W, C)`, in its type; float32 with NaN, if a TIFF has the value that it
+    declares as nodata.
     """
     with explained(name):
         file = BytesIO(content)

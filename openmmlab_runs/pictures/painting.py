@@ -37,17 +37,12 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, classe
     """Paints boxes, their classes above them or at their top, and masks; memory does not grow with their number.
 
     Args:
-        image: `(H, W, 3)`, RGB, uint8; it is not changed.
+        image: `(H, W, 3)`, RGB, uint8, as the result; it is not changed.
         boxes: `(N, 4)`: left, top, right and bottom, in pixels.
-        labels: `(N,)`: indices into the classes and the palette.
-        classes: The names to write. Defaults to none: nothing is written.
-        scores: `(N,)`, from 0 to 1, to write after the names. Defaults to None: only names.
-        masks: RLE of each box, as in `Prediction`. Defaults to None.
-        palette: The RGB colour of each label, or a name of mmdet's palettes. Defaults to None: random, but always the
-            same.
-
-    Returns:
-        `(H, W, 3)`, RGB, uint8.
+        labels: `(N,)`: indices into the classes, which are written if there are any, and the palette.
+        scores: `(N,)`, from 0 to 1, to write after the names.
+        masks: RLE of each box, as in `Prediction`.
+        palette: The RGB colour of each label, or a name of mmdet's palettes. Defaults to random, always the same.
     """
     colours = _colours(palette, int(labels.max(initial=-1)) + 1)
     painted = image.copy()
@@ -72,18 +67,9 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, classe
 
 def paint_label_map(image: np.ndarray, label_map: np.ndarray, classes: Sequence[str], labels: bool = True,
                     palette: Any = None, alpha: float = ALPHA) -> np.ndarray:
-    """Paints a label map `(H, W)`, and the names of its classes, each into the middle of its widest part.
-
-    Args:
-        image: `(H, W, 3)`, RGB, uint8; it is not changed.
-        label_map: `(H, W)`; values without a class, such as 255, are painted black.
-        classes: The names of the classes.
-        labels: Whether to write them, if they are legible on the image. Defaults to True.
-        palette: As in `paint_boxes`.
-        alpha: How much of a colour covers the image, from 0 to 1. Defaults to 0.8.
-
-    Returns:
-        `(H, W, 3)`, RGB, uint8.
+    """Paints a label map `(H, W)` on an image as in `paint_boxes`, and the names of its classes, if they are legible,
+    each into the middle of its widest part. Values without a class, such as 255, are painted black. `alpha` is how much
+    of a colour covers the image, from 0 to 1.
     """
     colours = np.zeros((max(len(classes), int(label_map.max()) + 1), 3), np.uint8)
     colours[:len(classes)] = _colours(palette, len(classes))[:len(classes)]

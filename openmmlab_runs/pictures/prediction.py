@@ -128,17 +128,8 @@ class Prediction:
 
 def of_sample(sample: BaseDataElement, size: tuple[int, int], metainfo: Mapping[str, Any], kind: str = 'pred',
               **more: Any) -> Prediction | None:
-    """Returns what a data sample of mmdet or mmseg has: predictions, or annotations for the kind 'gt'.
-
-    Args:
-        sample: The sample.
-        size: Height and width of its image.
-        metainfo: The classes and the palette of the dataset.
-        kind: How names of its parts begin. Defaults to 'pred'.
-        more: Further attributes of the prediction.
-
-    Returns:
-        None if there are neither boxes nor a label map.
+    """Returns what a data sample of mmdet or mmseg has for an image of a height and width: predictions, or annotations
+    for the kind 'gt'; None if there are neither boxes nor a label map. `more` are further attributes.
     """
     made = partial(Prediction, size, tuple(metainfo.get('classes') or ()), palette=metainfo.get('palette'), **more)
     found = sample.get(f'{kind}_sem_seg')
