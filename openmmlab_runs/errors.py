@@ -50,9 +50,9 @@ def as_sentence(fault: str, todo: str, *passed: type[Exception]) -> Iterator[Non
     """
     try:
         yield
-    except (UserError, *passed):
-        raise
     except Exception as error:
+        if isinstance(error, (UserError, *passed)):
+            raise
         raise UserError(f'{fault} ({explain(error)}): {todo}.') from error
 
 

@@ -186,7 +186,8 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
-    runner = type(kind.__name__, (ReadableRunner, kind), {}).from_cfg(cfg)
+    readable: Any = type(kind.__name__, (ReadableRunner, kind), {})
+    runner: Runner = readable.from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)
     if names := secrets_of(cfg):

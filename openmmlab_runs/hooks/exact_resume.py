@@ -25,7 +25,6 @@ from .same_state import (
     differences,
     settings,
     state_of,
-    wrappers,
 )
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
@@ -60,7 +59,7 @@ class ExactResumeHook(Hook):
 
     def __init__(self) -> None:
         self.done = 0  # batches of the current epoch that were trained before the resume, in loops with epochs
-        self.counts: dict[str, int] = {}  # backward passes in the accumulation that is under way, by optimizer
+        self.count = 0  # backward passes in the accumulation that is under way
         self.schedule_differs = False
         # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
         self.epoch, self.first, self.used = -1, 0, 0
@@ -73,7 +72,7 @@ class ExactResumeHook(Hook):
         self._go_on_from(runner, meta)
         check_resumes(runner, checkpoint, self.done)
         under_way = checkpoint.get(ACCUMULATED, {})
-        self.counts = under_way.get('counts', {})
+        self.count = under_way.get('counts', {}).get('', 0)
         gradients = under_way.get('gradients', {})
         for name, parameter in inner(runner.model).named_parameters():
             if name in gradients:
@@ -116,11 +115,10 @@ class ExactResumeHook(Hook):
                 default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
 
     def before_train(self, runner: Runner) -> None:
-        known = wrappers(runner)
-        for name, count in self.counts.items():
-            if name in known and known[name].inner_count != count:  # mmengine counts for a single optimizer only
-                known[name].initialize_count_status(runner.model, count, -1)
-        if not self.counts and runner.iter and not all(wrapper.should_update() for wrapper in known.values()):
+        wrapper = runner.optim_wrapper
+        if self.count and wrapper.inner_count != self.count:
+            wrapper.initialize_count_status(runner.model, self.count, -1)
+        if not self.count and runner.iter and not wrapper.should_update():
             runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
                                   f'{runner.iter}, but has no gradients: those since the last update are lost.')
         if self.schedule_differs and runner.param_schedulers:

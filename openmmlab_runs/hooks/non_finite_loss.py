@@ -19,7 +19,6 @@ from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import some
 
 from .checkpoint import BAD_ITERATIONS, saves_after_iteration
-from .same_state import wrappers
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
@@ -58,11 +57,9 @@ class NonFiniteLossHook(Hook):
         self._check_model(runner, 'before the first iteration, ')
         # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
-        self.wrappers = [*wrappers(runner).values()]
-        self.first_scales = [_loss_scale(wrapper) for wrapper in self.wrappers]
-        for wrapper in self.wrappers:
-            if not isinstance(wrapper, AmpOptimWrapper):
-                wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
+        self.first_scale = _loss_scale(runner.optim_wrapper)
+        if not isinstance(runner.optim_wrapper, AmpOptimWrapper):
+            runner.optim_wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
         # DistributedDataParallel has averaged the gradients, so all processes make the same decision.
@@ -76,8 +73,7 @@ class NonFiniteLossHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: Mapping[str, Any] | None = None) -> None:
         losses = non_finite_losses(outputs or {})
-        dropped = self.dropped or any(_loss_scale(wrapper) < min(first, 1.) for wrapper, first in
-                                      zip(self.wrappers, self.first_scales, strict=True))
+        dropped = self.dropped or _loss_scale(runner.optim_wrapper) < min(self.first_scale, 1.)
         # With gradient accumulation, the update comes some iterations after the loss.
         is_bad = torch.tensor(float(bool(losses) or (dropped and not self.explained)))
         all_reduce(is_bad, 'max')
@@ -85,7 +81,7 @@ class NonFiniteLossHook(Hook):
             self._count(runner, self.streak + 1)
             self._judge(runner, losses, image_paths(data_batch), dropped)
         self.explained = self.explained or bool(is_bad)
-        if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been an update
+        if runner.optim_wrapper.should_update():  # there has been an update
             if not self.dropped and not self.explained:
                 self._count(runner, 0)
             self.dropped = self.explained = False

@@ -28,7 +28,6 @@ from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable
 
 from .checkpoint import best_checkpoints
-from .same_state import wrappers
 
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
@@ -168,11 +167,10 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     batch, counts = cfg.train_dataloader.batch_size * get_world_size(), cfg.optim_wrapper.get('accumulative_counts', 1)
     text = f'{batch} images on {get_world_size()} x {get_device()}'
     text += f', {counts} batches for each update' if counts > 1 else ''
-    for wrapper in wrappers(runner).values():  # the rates from the least to the largest, before a schedule changes them
-        rates = sorted(float(group.get('initial_lr', group['lr'])) for group in wrapper.optimizer.param_groups)
-        ends = dict.fromkeys(f'{rate:.4g}' for rate in (rates[0], rates[-1]))
-        text += f'; {type(wrapper.optimizer).__name__}, lr {" to ".join(ends)}'
-    yield 'batch', text
+    optimizer = runner.optim_wrapper.optimizer
+    rates = [float(group.get('initial_lr', group['lr'])) for group in optimizer.param_groups]  # before a schedule
+    ends = dict.fromkeys(f'{rate:.4g}' for rate in (min(rates), max(rates)))
+    yield 'batch', f'{text}; {type(optimizer).__name__}, lr {" to ".join(ends)}'
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
     epochs = cfg.train_cfg.get('max_epochs') or runner.max_iters * batch / len(data)
     yield 'schedule', f'{runner.max_iters} iterations ({epochs:.3g} epochs)' + (

@@ -1,4 +1,4 @@
-"""Comparison of a resumed run with that of its checkpoint: settings, optimizers, schedules, and gradients of an
+"""Comparison of a resumed run with that of its checkpoint: settings, optimizer, schedules, and gradients of an
 accumulation that is under way (`optim_wrapper.accumulative_counts` is more than 1).
 """
 import re
@@ -10,7 +10,6 @@ from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce, get_world_size
 from mmengine.hooks import EMAHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +24,9 @@ from openmmlab_runs.redaction import is_secret, redact
 
 # The key of a checkpoint's `meta` for what `state_of` returns.
 STATE = 'kind_of_state'
-# The key of a checkpoint for the gradients, and for the backward passes until then of each optimizer.
+# The name in it of the place of a parameter.
+PLACE = 'the place of {} in the optimizer'
+# The key of a checkpoint for the gradients, and for the backward passes until then.
 ACCUMULATED = 'accumulated_gradients'
 # Parts of a config on which the weights depend, and what in them they do not depend on.
 PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
@@ -60,27 +61,18 @@ def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
     return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')
 
 
-def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
-    """Returns the optimizer wrappers of a runner by name; a single one is ''."""
-    found = runner.optim_wrapper
-    return dict(found.items()) if isinstance(found, OptimWrapperDict) else {'': found}
-
-
 def state_of(runner: Runner) -> dict[str, str]:
     """Returns what a resumed run must have like its checkpoint's, as texts by name: what counts its training, and its
-    optimizers, each with its schedulers and the place of each parameter.
+    optimizer, with its schedulers and the place of each parameter.
     """
     names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
-    found = {'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration'}
-    schedulers = runner.param_schedulers or []  # a list is of a single optimizer
-    for key, wrapper in wrappers(runner).items():
-        of_this = schedulers.get(key, ()) if isinstance(schedulers, dict) else schedulers
-        what, kinds = f'the optimizer {key}'.strip(), [type(one).__name__ for one in of_this]
-        found |= {what: type(wrapper.optimizer).__name__, f'the schedule of {what}': ' and '.join(kinds) or 'none', **{
-            f'the place of {names.get(parameter)} in {what}': f'number {index} of group {number}'
-            for number, group in enumerate(wrapper.optimizer.param_groups)
-            for index, parameter in enumerate(group['params'])}}
-    return found
+    optimizer = runner.optim_wrapper.optimizer
+    return {
+        'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration',
+        'the optimizer': type(optimizer).__name__, 'the schedule of the optimizer': ' and '.join(
+            type(one).__name__ for one in runner.param_schedulers or ()) or 'none',
+        **{PLACE.format(names.get(parameter)): f'number {index} of group {number}'
+           for number, group in enumerate(optimizer.param_groups) for index, parameter in enumerate(group['params'])}}
 
 
 def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -> None:
@@ -106,29 +98,27 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
 
 
 def _arrange(runner: Runner, checkpoint: Mapping[str, Any], then: Mapping[str, str]) -> Mapping[str, str]:
-    """Arranges the states of optimizers and schedulers, in place, for the groups that the runner's optimizers have.
-    Returns the kind of state `then` of the checkpoint, with the places that parameters have now.
+    """Arranges the states of optimizer and schedulers, in place, for the groups that the runner's optimizer has, and
+    returns the kind of state `then` of the checkpoint, with the places that parameters have now.
     """
     names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
-    now, found, schedulers = state_of(runner), dict(then), checkpoint.get('param_schedulers') or []
-    for key, wrapper in wrappers(runner).items():
-        state = checkpoint['optimizer'][key] if key else checkpoint['optimizer']
-        trained = [one for group in wrapper.optimizer.param_groups for one in group['params']]
-        keys = {one: f'the place of {names.get(one)} in {f"the optimizer {key}".strip()}' for one in trained}
-        before, after = len(state['param_groups']), len(wrapper.optimizer.param_groups)
-        if STATE not in checkpoint['meta'] and before == len(trained) != after:  # mmengine's, in its order
-            places = {one: (number, 0) for number, one in enumerate(filter(keys.__contains__, names))}
-        else:
-            texts = {one: then[place] for one, place in keys.items() if place in then}
-            places = {one: (int(group), int(index)) for one, text in texts.items()
-                      for index, group in [re.findall(r'\d+', text)]}
-        if len(places) < len(keys) or (chosen := regroup(state, places, wrapper.optimizer)) is None:
-            continue
-        found |= {place: now[place] for place in keys.values()}
-        for scheduler in schedulers.get(key, ()) if isinstance(schedulers, dict) else schedulers:
-            scheduler.update({name: [*map(scheduler[name].__getitem__, chosen), *scheduler[name][before:]]
-                              for name in OF_GROUPS if name in scheduler})
-    return found
+    state, optimizer = checkpoint['optimizer'], runner.optim_wrapper.optimizer
+    trained = [one for group in optimizer.param_groups for one in group['params']]
+    keys = {one: PLACE.format(names.get(one)) for one in trained}
+    before, after = len(state['param_groups']), len(optimizer.param_groups)
+    if STATE not in checkpoint['meta'] and before == len(trained) != after:  # mmengine's, in its order
+        places = {one: (number, 0) for number, one in enumerate(filter(keys.__contains__, names))}
+    else:
+        texts = {one: then[place] for one, place in keys.items() if place in then}
+        places = {one: (int(group), int(index)) for one, text in texts.items()
+                  for index, group in [re.findall(r'\d+', text)]}
+    if len(places) < len(keys) or (chosen := regroup(state, places, optimizer)) is None:
+        return then
+    for scheduler in checkpoint.get('param_schedulers') or ():
+        scheduler.update({name: [*map(scheduler[name].__getitem__, chosen), *scheduler[name][before:]]
+                          for name in OF_GROUPS if name in scheduler})
+    now = state_of(runner)
+    return {**then, **{place: now[place] for place in keys.values()}}
 
 
 def average_gradients(runner: Runner) -> None:
@@ -149,13 +139,11 @@ def accumulated(runner: Runner) -> dict[str, Any]:
     """Returns the content of a checkpoint for the accumulation that is under way; {} if there is none, and for FSDP."""
     gradients = {name: parameter.grad.detach().cpu() for name, parameter in _parameters(runner)
                  if parameter.grad is not None}
-    counts = {name: wrapper.inner_count for name, wrapper in wrappers(runner).items()}
-    return {ACCUMULATED: dict(gradients=gradients, counts=counts)} if gradients else {}
+    return {ACCUMULATED: dict(gradients=gradients, counts={'': runner.optim_wrapper.inner_count})} if gradients else {}
 
 
 def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:
     if is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
         return
-    trained = {parameter for wrapper in wrappers(runner).values() for group in wrapper.optimizer.param_groups
-               for parameter in group['params']}
+    trained = {parameter for group in runner.optim_wrapper.optimizer.param_groups for parameter in group['params']}
     yield from ((name, one) for name, one in inner(runner.model).named_parameters() if one in trained)

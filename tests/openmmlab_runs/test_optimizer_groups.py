@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mmengine.optim import (
     DefaultOptimWrapperConstructor,
     OptimWrapper,
-    OptimWrapperDict,
     ReduceOnPlateauLR,
     build_optim_wrapper,
 )
@@ -108,76 +107,62 @@ def test_weights_are_the_same_to_the_bit_and_either_resumes_the_other(
 
 
 class Steps:
-    """Steps of two models with an optimizer each, as a runner has them for a GAN, or of one model."""
+    """Steps of a model, with what resuming needs of a runner."""
 
-    def __init__(self, constructor: str, kind: dict[str, Any], schedule: dict[str, Any], count: int) -> None:
+    def __init__(self, constructor: str, kind: dict[str, Any], schedule: dict[str, Any]) -> None:
         torch.manual_seed(0)
-        self.model = nn.ModuleDict({name: nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1))
-                                    for name in 'ab'[:count]})
-        for part in self.model.values():
-            part[2].weight.requires_grad = False
-        made = {name: build_optim_wrapper(part, dict(
+        self.model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1))
+        self.model[2].weight.requires_grad = False
+        self.optim_wrapper = build_optim_wrapper(self.model, dict(
             constructor=constructor, optimizer=dict(lr=0.1, weight_decay=0.5, **kind), paramwise_cfg=dict(
                 bias_lr_mult=2., norm_decay_mult=0., bypass_duplicate=True, custom_keys={'2': dict(lr_mult=3.)})))
-            for name, part in self.model.items()}
-        rates = {name: [PARAM_SCHEDULERS.build(dict(schedule), default_args=dict(optimizer=wrapper))]
-                 for name, wrapper in made.items()}
-        self.optim_wrapper, self.param_schedulers = (
-            (OptimWrapperDict(**made), rates) if count == 2 else (made['a'], rates['a']))
-        self.made, self.rates = made, rates
+        self.schedule = PARAM_SCHEDULERS.build(dict(schedule), default_args=dict(optimizer=self.optim_wrapper))
+        self.param_schedulers = [self.schedule]
         self.train_loop, self.hooks = SimpleNamespace(max_iters=9), []
 
     def step(self, seed: int) -> None:
         for parameter in self.model.parameters():
             if parameter.requires_grad:
                 parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
-        for name, wrapper in self.made.items():
-            wrapper.optimizer.step()
-            for one in self.rates[name]:
-                one.step(dict(loss=1.)) if isinstance(one, ReduceOnPlateauLR) else one.step()
+        self.optim_wrapper.optimizer.step()
+        self.schedule.step(*[dict(loss=1.)] * isinstance(self.schedule, ReduceOnPlateauLR))
 
     def saved(self, told: bool) -> dict[str, Any]:
-        rates = {name: [one.state_dict() for one in each] for name, each in self.rates.items()}
         return copy.deepcopy(dict(
             meta=dict(iter=3, **{STATE: state_of(self)} if told else {}), optimizer=self.optim_wrapper.state_dict(),
-            param_schedulers=rates if len(rates) == 2 else rates['a'], weights=self.model.state_dict()))
+            param_schedulers=[self.schedule.state_dict()], weights=self.model.state_dict()))
 
     def resume(self, checkpoint: dict[str, Any]) -> None:
         check_resumes(self, checkpoint, 0)
         self.model.load_state_dict(checkpoint['weights'])
         self.optim_wrapper.load_state_dict(checkpoint['optimizer'])
-        states = checkpoint['param_schedulers']
-        for name, each in self.rates.items():
-            for one, state in zip(each, states[name] if isinstance(states, dict) else states, strict=True):
-                one.load_state_dict(state)
+        self.schedule.load_state_dict(*checkpoint['param_schedulers'])
 
 
-@pytest.mark.parametrize('count', [1, 2])
 @pytest.mark.parametrize('schedule', [
     dict(type='CosineAnnealingLR', end=6, eta_min_ratio=0.1), dict(type='PolyLR', end=6, eta_min=0.01),
     dict(type='ReduceOnPlateauLR', monitor='loss', patience=0, min_value=0.02)], ids=lambda schedule: schedule['type'])
 @pytest.mark.parametrize('kind', [dict(type='AdamW'), dict(type='SGD', momentum=0.9, nesterov=True)],
                          ids=lambda kind: kind['type'])
 def test_steps_after_a_checkpoint_of_other_groups_are_those_of_one_run(
-        kind: dict[str, Any], schedule: dict[str, Any], count: int) -> None:
-    whole = Steps(MMENGINES, kind, schedule, count)
+        kind: dict[str, Any], schedule: dict[str, Any]) -> None:
+    whole = Steps(MMENGINES, kind, schedule)
     for seed in range(6):
         whole.step(seed)
     for first, then, told in ((MERGED, MMENGINES, True), (MMENGINES, MERGED, True), (MMENGINES, MERGED, False)):
-        before, after = (Steps(constructor, kind, schedule, count) for constructor in (first, then))
-        assert len({len(one.made['a'].optimizer.param_groups) for one in (before, after)}) == 2
+        before, after = (Steps(constructor, kind, schedule) for constructor in (first, then))
+        assert len({len(one.optim_wrapper.param_groups) for one in (before, after)}) == 2
         for seed in range(3):
             before.step(seed)
         after.resume(before.saved(told))
-        for name, (one,) in after.rates.items():
-            rates = [group['lr'] for group in after.made[name].param_groups]
-            assert one.get_last_value() == rates and len(getattr(one, 'min_values', rates)) == len(rates)
+        rates = [group['lr'] for group in after.optim_wrapper.param_groups]
+        assert after.schedule.get_last_value() == rates
+        assert len(getattr(after.schedule, 'min_values', rates)) == len(rates)
         for seed in range(3, 6):
             after.step(seed)
         torch.testing.assert_close(after.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
-        for name, part in after.model.items():
-            assert groups_by_name(part, after.made[name]) == groups_by_name(whole.model[name], whole.made[name])
-            assert after.made[name].get_lr()['base_lr'] == whole.made[name].get_lr()['base_lr']
+        assert groups_by_name(after.model, after.optim_wrapper) == groups_by_name(whole.model, whole.optim_wrapper)
+        assert after.optim_wrapper.get_lr()['base_lr'] == whole.optim_wrapper.get_lr()['base_lr']
 
 
 @pytest.mark.parametrize('options', [dict(type='AdamW'), dict(type='Adam'), dict(type='SGD', momentum=0.9)],
