@@ -141,10 +141,9 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
     figure = Figure(figsize=(panel * columns, (panel * height / width + 0.4) * len(overlays) + 0.4),
                     layout='constrained')
     figure.suptitle(figure_text(title), fontsize='medium')
-    panels = figure.subplots(len(overlays), columns, squeeze=False)
-    for axes in panels.flat:
-        axes.set_axis_off()
-    for row, row_overlays in zip(panels, overlays, strict=True):
+    for row, row_overlays in zip(figure.subplots(len(overlays), columns, squeeze=False), overlays, strict=True):
+        for unused in row[len(row_overlays):]:
+            unused.set_axis_off()
         for axes, overlay in zip(row, row_overlays, strict=False):
             _draw_overlay(axes, image, overlay, mark)
             axes.set_title(label(overlay.title), fontsize='small')

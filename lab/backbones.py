@@ -61,22 +61,12 @@ class Setting:
         return '+'.join(f'{height}x{width}' for height, width in self.sizes)
 
     @property
-    def valid_sizes(self) -> tuple[Size, ...]:
-        """Height and width of each image without padding."""
-        return self.sizes or ((self.height, self.width),) * self.batch_size
-
-    @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Shape of a batch of images."""
         return self.batch_size, 3, self.height, self.width
 
     def autocast(self, device: str) -> AbstractContextManager[None]:
         """Returns the context of a forward pass: autocast for bf16 and fp16."""
         return nullcontext() if DTYPES[self.dtype] == torch.float32 else torch.autocast(device, DTYPES[self.dtype])
-
-    def precision(self) -> AbstractContextManager[None]:
-        """Returns the context that allows TF32 only for the dtype tf32, also in the backward pass."""
-        return allow_tf32(self.dtype == 'tf32')
 
 
 @dataclass(frozen=True)
@@ -185,7 +175,9 @@ class Backbones:
 
 
 def _inputs(model: nn.Module, images: Tensor, setting: Setting) -> tuple[Tensor] | tuple[Tensor, tuple[Size, ...]]:
-    return (images, setting.valid_sizes) if getattr(model, 'padding', None) == 'exact' else (images,)
+    if getattr(model, 'padding', None) != 'exact':
+        return (images,)
+    return images, setting.sizes or ((setting.height, setting.width),) * setting.batch_size
 
 
 def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:

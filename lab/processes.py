@@ -5,13 +5,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.progress import track
 
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.signals import end_with_parent
@@ -22,26 +20,60 @@ Task = Callable[[], T]
 TOLD = (UserError, OSError, ImportError)
 
 
-def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int,
-                     start: Callable[[], object] | None = None) -> Iterator[tuple[str, T]]:
-    """Runs several tasks at a time. All of them end at once if one raises an error, or if this process ends.
+def run_tasks(tasks: Mapping[str, Task[T]], jobs: int, where: str = 'processes', logs: Path = Path(),
+              start: Callable[[], object] | None = None) -> Iterator[tuple[str, T]]:
+    """Runs `jobs` tasks at a time, and yields name and result of each task after it has ended.
 
-    Tasks and their results must be picklable. `start` is called at the start of each of the `jobs` processes, which run
-    one task after another. Yields name and result of each task after it has ended.
+    If one raises an error, or this process ends, the others end at once. One that a signal ends begins again. Tasks and
+    their results must be picklable. On a cluster, all machines need the same files at the same paths.
+
+    Args:
+        tasks: The tasks, by name.
+        jobs: The number of tasks at a time.
+        where: 'processes' of this machine, 'slurm', 'ray', or 'local' for submitit's own processes.
+        logs: The folder for the logs of submitit.
+        start: Called at the start of each process of this machine, which runs one task after another.
     """
-    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(jobs, context, _start, (start,))
-    names = {pool.submit(task): name for name, task in tasks.items()}
+    # Jobs, and this process's children, import the modules that this process imports.
+    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
+    waiting, running = dict(tasks), dict[str, Any]()
+    place = _processes(jobs, start) if where == 'processes' else _ray() if where == 'ray' else _submitit(where, logs)
+    with place as submit:
+        while waiting or running:
+            for name in [*waiting][:jobs - len(running)]:
+                running[name] = submit(_attempt, waiting.pop(name))
+            for name in [name for name, job in running.items() if job.done()]:
+                result = running.pop(name).result()
+                if isinstance(result, TOLD):
+                    raise result
+                if isinstance(result, SystemExit):  # after a signal, such as when a cluster wants the machine back
+                    waiting[name] = tasks[name]
+                else:
+                    yield name, result
+            time.sleep(0.1)
+
+
+def _attempt(task: Task[T]) -> T | BaseException:
     try:
-        for future in track(as_completed(names), title, len(names)):
-            yield names[future], future.result()
-    except BrokenProcessPool as error:
-        raise UserError('a process died, possibly for lack of memory: run again with fewer --jobs; finished tasks '
-                        'are kept.') from error
+        return task()
+    except (*TOLD, SystemExit) as error:
+        return error  # clusters would put a traceback into its message
+
+
+@contextmanager
+def _processes(jobs: int, start: Callable[[], object] | None) -> Iterator[Callable[..., Any]]:
+    # Torch's threads do not survive a fork.
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context('spawn'), _start, (start,))
+    try:
+        yield pool.submit
+    except BaseException as error:
+        for process in multiprocessing.active_children():
+            process.kill()
+        if isinstance(error, BrokenProcessPool):
+            raise UserError('a process died, possibly for lack of memory: run again with fewer --jobs; finished tasks '
+                            'are kept.') from error
+        raise
     finally:
-        if not all(future.done() for future in names):
-            for process in multiprocessing.active_children():
-                process.kill()
         pool.shutdown(cancel_futures=True)
 
 
@@ -56,40 +88,6 @@ def silence() -> None:
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     warnings.simplefilter('ignore')
-
-
-def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
-    """Runs `jobs` tasks at a time on a cluster: 'slurm', 'ray', or 'local' for submitit's own processes; `logs` is for
-    submitit.
-
-    If one raises an error, the others are cancelled. One that a signal ends begins again. All machines need the same
-    files at the same paths. Tasks and their results must be picklable. Yields name and result of each task after it has
-    ended.
-    """
-    waiting, running = dict(tasks), dict[str, Any]()
-    # Jobs, and this process's children, import the modules that this process imports.
-    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
-    with _ray() if cluster == 'ray' else _submitit(cluster, logs) as submit:
-        while waiting or running:
-            for name in [*waiting][:jobs - len(running)]:
-                running[name] = submit(_attempt, os.getcwd(), waiting.pop(name))
-            for name in [name for name, job in running.items() if job.done()]:
-                result = running.pop(name).result()
-                if isinstance(result, TOLD):
-                    raise result
-                if isinstance(result, SystemExit):  # after a signal, such as when a cluster wants the machine back
-                    waiting[name] = tasks[name]
-                else:
-                    yield name, result
-            time.sleep(1)
-
-
-def _attempt(folder: str, task: Task[T]) -> T | BaseException:
-    os.chdir(folder)  # a worker of Ray has a folder of its own
-    try:
-        return task()
-    except (*TOLD, SystemExit) as error:
-        return error  # clusters would put a traceback into its message
 
 
 @contextmanager
@@ -129,6 +127,12 @@ def _ray() -> Iterator[Callable[..., Any]]:
     ray.init(runtime_env=dict(env_vars=dict(PYTHONPATH=os.environ['PYTHONPATH'])))
     try:
         gpus = 1 if 'GPU' in ray.cluster_resources() else 0
-        yield lambda function, *args: ray.remote(num_gpus=gpus)(function).remote(*args).future()
+        remote = ray.remote(num_gpus=gpus)(_in_folder)
+        yield lambda function, *args: remote.remote(os.getcwd(), function, *args).future()
     finally:
         ray.shutdown()  # and with it the tasks that still run
+
+
+def _in_folder(folder: str, function: Callable[..., T], *args: Any) -> T:
+    os.chdir(folder)  # a worker of Ray has a folder of its own
+    return function(*args)

@@ -2,7 +2,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 MARKERS = 'os^Dv<>P*Xp'  # of lines; one more than there are colours, so that no two of 110 lines look alike
 
 
-class Results(Mapping[str, Record]):
+class Results(dict[str, Record]):
     """Maps keys to records, and stores them in `results.json` of a folder, with the recipe that produced them.
 
     Each new record rewrites the file. Only one process at a time may write it. Values that JSON does not support are
@@ -28,29 +28,20 @@ class Results(Mapping[str, Record]):
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:
         self.path = folder / 'results.json'
         self.recipe: dict[str, Any] = json.loads(json.dumps(recipe, default=str))
-        self._records: dict[str, Record] = {}
         if self.path.exists():
-            was, self._records = _read(self.path)
+            was, records = _read(self.path)
+            self.update(records)
             before, after = dict(leaves(was)), dict(leaves(self.recipe))
             for key in {**before, **after}:
                 if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
                     raise UserError(f'{self.path} has results with {key} = {before.get(key)!r}, not '
                                     f'{after.get(key)!r}: choose another folder, or remove that one.')
 
-    def __getitem__(self, key: str) -> Record:
-        return self._records[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
     def put(self, key: str, record: Record) -> None:
         """Adds or replaces a record, also in the file."""
-        self._records[key] = record
+        self[key] = record
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.path, json.dumps(dict(recipe=self.recipe, records=self._records), indent=1) + '\n')
+        write_text(self.path, json.dumps(dict(recipe=self.recipe, records=self), indent=1) + '\n')
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
@@ -62,12 +53,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
 
 
 def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:
-    """Writes rows, their table and their plot as .csv, .md and .png files of one name; says where they are."""
+    """Writes rows, their table and their plot as .csv, .md and .png files of one name; returns what to print."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path.with_suffix('.csv'), to_csv(rows))
     write_text(path.with_suffix('.md'), table)
     write_figure(path.with_suffix('.png'), figure)
-    return f'Also in {path.parent}: {path.stem}.csv, {path.stem}.md, {path.stem}.png'
+    return f'{table}\nAlso in {path.parent}: {path.stem}.csv, {path.stem}.md, {path.stem}.png'
 
 
 def to_csv(rows: Sequence[Row]) -> str:

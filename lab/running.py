@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from lab.backbones import Backbones, Setting, Step, seconds
+from lab.backbones import Backbones, Setting, Step, allow_tf32, seconds
 from lab.candidates import Candidate, CannotMeasure
 from lab.processes import silence
 from lab.results import Row
@@ -69,7 +69,7 @@ def _measure(subject: Backbones, candidate: Candidate, setting: Setting) -> Usag
     torch.set_num_threads(setting.threads)
     try:
         step = subject.step(candidate, setting)
-        with setting.precision():
+        with allow_tf32(setting.dtype == 'tf32'):
             first_call = seconds(step.run)
             return Usage(_peak(step, subject.device), first_call)
     except CannotMeasure:
@@ -120,7 +120,7 @@ def measure_group(subject: Backbones, candidates: Sequence[Candidate], setting: 
     steps: dict[str, Step] = {}
     rows: dict[str, Row] = {}
     is_compiled = any(candidate.shapes for candidate in candidates)
-    with _cold_compiler() if is_compiled else nullcontext(), setting.precision():
+    with _cold_compiler() if is_compiled else nullcontext(), allow_tf32(setting.dtype == 'tf32'):
         for candidate in candidates:
             row = rows[str(candidate)] = {
                 **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting),

@@ -111,7 +111,6 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The folder of this run."""
         return self.work_dir / slug(self.name) / f'seed_{self.seed}'
 
     def load(self, options: Options = {}) -> Config:

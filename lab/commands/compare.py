@@ -5,7 +5,7 @@ continue after an interruption, or to add seeds.
 """
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from lab.arguments import positive
-from lab.processes import run_in_processes, run_on_cluster
+from lab.processes import run_tasks
 from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
 from openmmlab_runs.cli import add_cfg_options, resumable
@@ -125,8 +125,7 @@ def main() -> None:
             if metric not in found:
                 raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
                                 f'{", ".join(found)}.')
-        table = to_markdown(rows, study.metrics)
-        return f"{table}\n{write_report(folder / 'results', rows, table, plot(rows, study.metrics))}"
+        return write_report(folder / 'results', rows, to_markdown(rows, study.metrics), plot(rows, study.metrics))
 
     with held(folder):
         for run in runs:
@@ -135,9 +134,7 @@ def main() -> None:
         if args.executor == 'local':
             # Each process gets its share of the cores, because threads that compete for cores wait for each other.
             os.environ.setdefault('OMP_NUM_THREADS', str(max((os.cpu_count() or 1) // args.jobs, 1)))
-            done: Iterable[object] = run_in_processes('Training', tasks, args.jobs)
-        else:
-            done = track(run_on_cluster(tasks, args.jobs, args.executor, folder / 'jobs'), 'Training', len(tasks))
-        for _ in done:
+        where = 'processes' if args.executor == 'local' else args.executor
+        for _ in track(run_tasks(tasks, args.jobs, where, folder / 'jobs'), 'Training', len(tasks)):
             report()
         print(report())

@@ -167,7 +167,6 @@ def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Resu
 
 
 def table(results: list[Result]) -> str:
-    """The table of all results, by kind."""
     rows = []
     for kind in [*KINDS, 'all']:
         found = [result for result in results if kind in (result.kind, 'all')]

@@ -36,7 +36,6 @@ def find_tables(page: str, text: str) -> Iterator[Table]:
 
 
 def tables() -> list[Table]:
-    """Lists the tables of all pages."""
     pages = [page for pattern in PAGES for page in sorted(ROOT.glob(pattern)) if '_build' not in page.parts]
     return [table for page in pages for table in find_tables(str(page.relative_to(ROOT)), page.read_text())]
 

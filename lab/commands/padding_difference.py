@@ -50,7 +50,6 @@ def features(model: nn.Module, batch: Tensor, sizes: list[Size]) -> Sequence[Ten
 
 
 def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
-    """Runs a forward and a backward pass."""
     torch.stack([output.square().mean() for output in features(model, batch, sizes)]).sum().backward()
 
 
@@ -108,7 +107,6 @@ def parse_args() -> argparse.Namespace:
 
 
 def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
-    """Returns the backbones, by name."""
     models = {}
     for name in args.configs:
         cfg = read_config(name)
@@ -165,8 +163,7 @@ def main() -> None:
              for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
             for name, difference in drawn.items()}
-    print(table, write_report(args.out, rows, table, error_figure(maps, 0, f'{what} pixels, compared with alone')),
-          sep='\n')
+    print(write_report(args.out, rows, table, error_figure(maps, 0, f'{what} pixels, compared with alone')))
 
 
 def to_table(rows: list[Row], num_outputs: int, title: str) -> str:

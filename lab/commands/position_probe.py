@@ -207,8 +207,7 @@ def main() -> None:
     draw, count, results = drawing(args), len(args.images or range(args.count)), {}
     for name in track(args.models or list(FORMS), 'Probing'):
         torch.manual_seed(args.seed)
-        model = (build_model(name, args.pretrained) if args.models else
-                 build_form(name, args.seed))
+        model = build_model(name, args.pretrained) if args.models else build_form(name, args.seed)
         results[name] = measure(model, draw, sides, count)
     weights = 'released' if args.pretrained else 'random'
     title = f'What a linear map reads of row and column: {weights} weights, {count} images, {args.size} px at 1x'
@@ -219,4 +218,4 @@ def main() -> None:
         [[name, *(f'{of.row:.2f}±{of.row_margin:.2f}, {of.column:.2f}±{of.column_margin:.2f}' for of in readings)]
          for name, readings in last.items()])
     rows = [dict(model=name, **asdict(reading)) for name, readings in results.items() for reading in readings]
-    print(table, write_report(args.out, rows, table, figure_of(results, title)), sep='\n')
+    print(write_report(args.out, rows, table, figure_of(results, title)))

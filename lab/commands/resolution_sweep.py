@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 from mmengine.config import Config, ConfigDict
@@ -31,39 +31,30 @@ DEFAULT_SIDE = 512  # pixels, of configs that have a `scale_factor`
 METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
 
 
-class Size(NamedTuple):
-    """The `scale` of a Resize, in pixels; a square is written as one number."""
-    width: int
-    height: int
-
-    def __str__(self) -> str:
-        return f'{self.width}' if self.width == self.height else f'{self.width}x{self.height}'
+def parse_size(text: str) -> str:
+    """Checks that a text is such as '512' or '1333x800', width first; returns that of a square as one number."""
+    width, height = parse_sides(text)
+    return f'{width}' if width == height else text
 
 
-def parse_size(text: str) -> Size:
-    """Reads '512' or '1333x800', width first. Raises an ArgumentTypeError if it is neither."""
-    return Size(*parse_sides(text))
+def side(size: str) -> float:
+    """Returns the side of a square with the same number of pixels as a size such as '512' or '1333x800'."""
+    return math.sqrt(math.prod(parse_sides(size)))
 
 
-def side(size: int | str) -> float:
-    """Returns the side of a square with the same number of pixels as a size such as 512 or '1333x800'."""
-    sides = [int(one) for one in str(size).split('x')]
-    return math.prod(sides) ** (1 / len(sides))
-
-
-def get_test_size(cfg: Config) -> Size:
-    """Returns the scale of the test pipeline; a square of 512 pixels if its Resize has no `scale`."""
+def get_test_size(cfg: Config) -> tuple[int, int]:
+    """Returns width and height of the test pipeline's scale; a square of 512 pixels if its Resize has no `scale`."""
     scale = _resizes(cfg)[0].get('scale') or DEFAULT_SIDE
-    return Size(scale, scale) if isinstance(scale, int) else Size(*scale)
+    return (scale, scale) if isinstance(scale, int) else tuple(scale)
 
 
-def set_test_size(cfg: Config, size: Size) -> None:
-    """Sets the scale of the test pipeline to `size`.
+def set_test_size(cfg: Config, size: str) -> None:
+    """Sets the scale of the test pipeline.
 
     With `keep_ratio`, images are resized to fit into `size`, with the longer side along the longer side of `size`.
     """
     for transform in _resizes(cfg):
-        transform.scale = tuple(size)
+        transform.scale = parse_sides(size)
 
 
 def _resizes(cfg: Config) -> list[ConfigDict]:
@@ -116,14 +107,14 @@ def open_results(args: argparse.Namespace, folder: Path) -> Results:
         return Results(folder, dict(checkpoint=sha256(Path(local)), config=config))
 
 
-def run_test(args: argparse.Namespace, folder: Path, size: Size, mode: Mode) -> Row:
+def run_test(args: argparse.Namespace, folder: Path, size: str, mode: Mode) -> Row:
     """Tests at one size; returns the mode (if there is one), the size, and the metrics."""
     cfg = load(args, folder)
     set_test_size(cfg, size)
     if mode:
         cfg.merge_from_dict({'model.test_cfg': mode})
     metrics = test(cfg, args.checkpoint)
-    return {**(dict(mode=name_of(mode)) if mode else {}), 'size': str(size),
+    return {**(dict(mode=name_of(mode)) if mode else {}), 'size': size,
             **{name: float(value) for name, value in metrics.items()}}
 
 
@@ -195,9 +186,8 @@ def report(args: argparse.Namespace, folder: Path, results: Collection[Row]) -> 
     for metric, row in itertools.product(metrics, rows):
         name = f'{metric}, {row["mode"]}' if 'mode' in row else metric
         lines.setdefault(name, {})[row['size']] = row[metric]
-    table = to_markdown(lines)
     figure = plot(lines, metrics[0] if len(metrics) == 1 else 'value', Path(args.config).stem)
-    return f"{table}\n{write_report(folder / 'results', rows, table, figure)}"
+    return write_report(folder / 'results', rows, to_markdown(lines), figure)
 
 
 @resumable
@@ -211,7 +201,7 @@ def main() -> None:
         raise UserError('--crop-size and --stride are for sliding windows, but no test uses them: add --mode slide.')
     tests = {f'{size} px, {name_of(mode)}' if mode else f'{size} px': (size, mode)
              # The fastest test first, because only a result shows which metrics exist.
-             for mode in modes for size in sorted(args.sizes, key=lambda size: side(str(size)))}
+             for mode in modes for size in sorted(args.sizes, key=side)}
     open_results(args, folder)  # refuses a checkpoint that is none, before anything is written
     with held(folder):
         results = open_results(args, folder)

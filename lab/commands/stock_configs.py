@@ -18,13 +18,14 @@ from tempfile import TemporaryDirectory
 
 import torch
 from mmengine.config import Config
+from rich.progress import track
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
 from lab.from_config import build_model, try_out
-from lab.processes import run_in_processes, silence
+from lab.processes import run_tasks, silence
 from lab.results import Results
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, explain, first_line
@@ -100,7 +101,7 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
     swaps = {key: Swap(**results[key]) for key in configs if key in results}
 
     def complete(title: str, tasks: Mapping[str, partial[Swap]]) -> None:
-        for key, swap in run_in_processes(title, tasks, jobs, start_worker):
+        for key, swap in track(run_tasks(tasks, jobs, start=start_worker), title, len(tasks)):
             swaps[key] = swap
             results.put(key, asdict(swap))
 
@@ -165,7 +166,6 @@ def probe_once(backbone: dict[str, object], scope: str | None) -> Maps:
 
 
 def run(swap: Swap) -> Swap:
-    """Swaps the backbone of a config, runs a training step and predicts."""
     old = read_config(str(shipped_configs(swap.library) / swap.config))
     backbone = BACKBONES[swap.outcome]
     reason = _raises(try_out, swap_backbone(old, ARCHS[backbone], backbone=backbone))

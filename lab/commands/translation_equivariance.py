@@ -203,5 +203,4 @@ def main() -> None:
     table = f'{title}. Relative error:\n\n' + markdown_table(
         ['encoding', 'full network', 'attention removed'],
         [[name, f'{result.error:.2g}', f'{removed.error:.2g}'] for name, (result, removed) in results.items()])
-    written = write_report(args.out, rows, table, error_figure(cells, args.margin, title))
-    print(table, written, sep='\n')
+    print(write_report(args.out, rows, table, error_figure(cells, args.margin, title)))

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lab.processes import run_in_processes, run_on_cluster
+from lab.processes import run_tasks
 from openmmlab_runs.errors import UserError
 from tests.processes import is_alive, wait_until
 
 
 def run(where: str, tasks: dict[str, Callable[[], str]], logs: Path) -> Iterator[tuple[str, str]]:
-    if where == 'processes':
-        return run_in_processes('Working', tasks, 2)
-    pytest.importorskip('ray' if where == 'ray' else 'submitit', reason='make test-clusters installs it')
-    return run_on_cluster(tasks, 2, where, logs)
+    if where != 'processes':
+        pytest.importorskip('ray' if where == 'ray' else 'submitit', reason='make test-clusters installs it')
+    return run_tasks(tasks, 2, where, logs)
 
 
 def write(path: Path) -> str:
@@ -49,7 +48,7 @@ def die(path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('where', ['local', 'ray'])
+@pytest.mark.parametrize('where', ['processes', 'local', 'ray'])
 def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_signal(
         where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
