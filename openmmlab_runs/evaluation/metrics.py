@@ -28,32 +28,16 @@ from mmdet.models import DetTTAModel  # noqa: E402
 
 AP, AR = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'), (
     'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
-KINDS = ('bbox', 'segm', 'proposal', 'proposal_fast')
+KINDS = ('bbox', 'segm', 'proposal')
 
 
 @METRICS.register_module(name=['CocoMetric', 'FastCocoMetric'])  # the second name is that of earlier releases
 class CocoMetric(BaseMetric):
     """COCO's metric with the arguments and results of mmdet's CocoMetric, for any ids. hotcoco computes it.
 
-    It differs from mmdet's in three points. mAP counts as many boxes as the largest of `proposal_nums` if 100 is none
-    of them, where mmdet has -1. Without any prediction, all values are 0, where mmdet has none. 'proposal_fast' has the
-    recalls of 'proposal': mmdet's own fails with numpy 1.24 and newer.
-
-    Args:
-        ann_file: The annotations. Defaults to None: `instances` of the data samples.
-        metric: One or a list of 'bbox', 'segm', 'proposal' and 'proposal_fast'.
-        classwise: Whether results have the AP of each class, as `<class>_precision`.
-        proposal_nums: How many boxes with the best scores count in an image, for each class: three numbers.
-        iou_thrs: Defaults to None: 0.5 to 0.95 in steps of 0.05.
-        metric_items: Names of results. Defaults to None: those of mAP, of proposals those of AR.
-        format_only: Whether to write predictions only.
-        outfile_prefix: Predictions are written to `<prefix>.bbox.json` and `<prefix>.segm.json`, and annotations of
-            data samples to `<prefix>.gt.json`. Defaults to None: to no file.
-        backend_args: For `ann_file`; see mmengine.
-        collect_device: 'cpu' or 'gpu', where results of processes are joined.
-        prefix: What names of results begin with. Defaults to None: 'coco'.
-        sort_categories: Whether categories are in the order of their ids, as in Objects365.
-        use_mp_eval: Has no effect: hotcoco computes with threads.
+    mAP counts as many boxes as the largest of `proposal_nums` if 100 is none of them, where mmdet has -1. Without any
+    prediction, all values are 0, where mmdet has none. There is no 'proposal_fast', which fails in mmdet with numpy
+    1.24 and newer, and `use_mp_eval` has no effect: hotcoco computes with threads.
     """
     default_prefix = 'coco'
 
@@ -73,8 +57,6 @@ class CocoMetric(BaseMetric):
         for name, given, known in (('metric', self.metrics, KINDS), ('metric_items', metric_items or (), AP + AR)):
             if unknown := [one for one in given if one not in known]:
                 raise UserError(f'{name} of CocoMetric has {unknown[0]!r}: choose from {", ".join(known)}.')
-        if len(self.proposal_nums) != 3:
-            raise UserError(f'proposal_nums of CocoMetric is {tuple(proposal_nums)}: give three numbers.')
         if format_only and not outfile_prefix:
             raise UserError('CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')
 
@@ -154,8 +136,6 @@ class CocoMetric(BaseMetric):
             *(recall[..., 0, limit] for limit in (0, 1, 2)), *(recall[..., area, 2] for area in (1, 2, 3)))]
         values = dict(zip(AP + AR, means, strict=True))
         print_log(f'{metric}: ' + ', '.join(f'{name} {value:.3f}' for name, value in values.items()), 'current')
-        if metric == 'proposal_fast':
-            return {f'AR@{limit}': values[name] for limit, name in zip(limits, AR, strict=False)}
         if metric == 'proposal':
             return {name: round(values[name], 3) for name in self.metric_items or AR}
         by_class = {f'{one["name"]}_precision': round(mean(precision[:, :, index, 0, 2], math.nan), 3)

@@ -36,16 +36,8 @@ Entry = dict[str, Any]
 
 class EvaluationReportHook(Hook):
     """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
-    `thresholds.json`, which predictions read, beside the logs of the test.
-
-    Args:
-        folder: Where the report is written. None: no report.
-        other: The `report.json` of another test to compare with. None: no comparison.
-        most: The share of the objects of new images that may be missed, between 0 and 1; see `score_that_misses`. None:
-            no scores are chosen.
-
-    Raises:
-        UserError: If there is no such file, or the test is of neither boxes nor label maps with their truth.
+    `thresholds.json`, which predictions read, beside the logs of the test, if a share of the objects of new images that
+    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with.
     """
 
     priority = 'VERY_LOW'  # after ReportHook, whose thresholds.json is replaced

@@ -24,10 +24,6 @@ class LoadBandsFromFile(BaseTransform):
         channels: The number of channels that images must have, as `in_channels` of the backbone.
         fill: The values of each channel for pixels without one, such as the mean. Defaults to None: they are an error.
         backend_args: Arguments of mmengine's file backend. Defaults to None: chosen by the path.
-
-    Raises:
-        ValueError: If `fill` has another number of values.
-        UserError: If an image cannot be read, has another number of channels, or pixels without value and no `fill`.
     """
 
     def __init__(self, channels: int, fill: Sequence[float] | None = None, backend_args: dict[str, Any] | None = None

@@ -75,15 +75,6 @@ def test_metrics_are_those_of_mmdet_for_any_ids(
     np.testing.assert_array_equal(list(found.values()), list(expected.values()))
 
 
-def test_recalls_have_the_names_of_mmdet(annotations: Path) -> None:
-    """Its own values cannot be had: it makes arrays of several shapes, which numpy refuses."""
-    samples = predict(annotations)
-    full = compute(CocoMetric, annotations, samples, metric='proposal', proposal_nums=(1, 5, 20))
-    fast = compute(CocoMetric, annotations, samples, metric='proposal_fast', proposal_nums=(1, 5, 20))
-    assert [*fast] == ['coco/AR@1', 'coco/AR@5', 'coco/AR@20']
-    assert [round(value, 3) for value in fast.values()] == [*full.values()][:3]
-
-
 @pytest.mark.parametrize('way', WAYS)
 def test_files_of_predictions_have_the_ids_of_the_annotations(way: str, annotations: Path, tmp_path: Path) -> None:
     coco, samples = rewrite(json.loads(annotations.read_text()), predict(annotations), way, way, way)
@@ -147,10 +138,9 @@ def test_mAP_is_of_the_largest_number_unless_100_is_one(annotations: Path, tmp_p
 
 @pytest.mark.parametrize('kwargs, fault', [
     (dict(metric='segm'), 'the metric is segm, but the model predicts no masks: set metric to bbox.'),
-    (dict(metric='box'), "metric of CocoMetric has 'box': choose from bbox, segm, proposal, proposal_fast."),
+    (dict(metric='box'), "metric of CocoMetric has 'box': choose from bbox, segm, proposal."),
     (dict(metric_items=['AP']), "metric_items of CocoMetric has 'AP': choose from mAP, mAP_50, mAP_75, mAP_s, mAP_m, "
      'mAP_l, AR@100, AR@300, AR@1000, AR_s@1000, AR_m@1000, AR_l@1000.'),
-    (dict(proposal_nums=(1, 10)), 'proposal_nums of CocoMetric is (1, 10): give three numbers.'),
     (dict(format_only=True), 'CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')])
 def test_arguments_that_cannot_be_are_a_sentence(kwargs: dict, fault: str, annotations: Path) -> None:
     samples = predict(annotations)
