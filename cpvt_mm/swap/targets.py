@@ -1,5 +1,5 @@
 """The backbones that can be swapped in, which of their maps replace those of an old one, and their optimizer."""
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -8,7 +8,6 @@ from torch import nn
 
 from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
 from cpvt_mm.models.create import CLASSES
-from cpvt_mm.zoo import twins
 from cpvt_mm.zoo.families import RELEASED, SCHEME
 from cpvt_mm.zoo.family import STRIDES, PlainArch, parse_arch
 from openmmlab_runs.config_walk import dicts
@@ -23,7 +22,6 @@ KEPT = dict(in_channels=3, img_size=224, with_cp=False)
 class Target(NamedTuple):
     """A backbone of this project that can replace others."""
     cls: type[Backbone]
-    archs: Collection[str]  # names of its archs
     options: dict[str, Any]  # arguments that new configs set
     arch: str = 'small'  # default `arch`
     checkpoint: str | None = None  # default weights, which need all of `options` and `parts`; None: random
@@ -148,12 +146,12 @@ OF_SEGMENTORS = dict(type='AdamW', lr=6e-5, weight_decay=0.01, fused=True)
 OF_DETECTORS = {PyramidCPVT: dict(type='AdamW', lr=2e-4, weight_decay=1e-4, fused=True),
                 CPVT: dict(type='AdamW', lr=1e-4, weight_decay=0.1, fused=True)}
 TARGETS = {
-    'PyramidCPVT': Target(PyramidCPVT, tuple(twins.ARCHS), dict(drop_path_rate=0.2)),
+    'PyramidCPVT': Target(PyramidCPVT, dict(drop_path_rate=0.2)),
     # Detectors and segmentors use patches only.
-    'CPVT': Target(CPVT, tuple(PLAIN_ARCHS), dict(drop_path_rate=0.1, cls_token=False)),
+    'CPVT': Target(CPVT, dict(drop_path_rate=0.1, cls_token=False)),
     # Released weights have their own arguments. Detectors of PVT have no class token.
-    **{name: Target(CLASSES[member.backbone], (member.name,), {'drop_path_rate': 0.1, **member.options}, member.name,
-                    SCHEME + name, {key: value for key, value in member.parts.items() if key != 'cls_token'})
+    **{name: Target(CLASSES[member.backbone], {'drop_path_rate': 0.1, **member.options}, member.name, SCHEME + name,
+                    {key: value for key, value in member.parts.items() if key != 'cls_token'})
        for name, member in RELEASED.items()}}
 
 # Optimizer constructors of mmdet and mmseg that know the names of parameters of a few backbones only.

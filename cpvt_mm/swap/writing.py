@@ -18,7 +18,7 @@ from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
 from openmmlab_runs.engine.config import LIBRARIES, check_config
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.registry import in_scope
@@ -36,11 +36,8 @@ def read_config(name: str) -> Config:
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
-    try:
+    with as_sentence(f'config {name} cannot be read', 'correct its name, or name the path of its file'):
         cfg = to_text_style(_read(name), LIBRARIES)
-    except Exception as error:  # a config is a program and can raise any error
-        raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
-                        'name, or name the path of its file.') from error
     check_config(cfg)
     kind = (cfg.get('model') or {}).get('type', '')
     if not isinstance(kind, str) or kind.count('.') > 1:

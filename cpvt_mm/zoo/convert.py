@@ -9,7 +9,7 @@ from torch import Tensor
 
 from openmmlab_runs.checkpoints.reading import Weights, read_weights
 from openmmlab_runs.checkpoints.restricted import is_safetensors
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.files import check_free, remove_leftovers, to_bytes, whole_file
 from openmmlab_runs.redaction import redact_meta
 
@@ -61,16 +61,12 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
                         f'convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
     meta, secrets = ({}, tuple(weights.meta)) if is_safe else _without_secrets(weights)
-    try:
+    # Tensors can have shapes and types that fail in many ways.
+    with as_sentence(f'checkpoint {source} cannot be converted', f'it is damaged, or not of the format {found.format}'):
         converted = convert_weights(weights.tensors, found, allowed[to])
         if half:
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
         content = to_bytes(converted if is_safe else {'state_dict': converted, **meta}, is_safe)
-    except UserError:
-        raise
-    except Exception as error:  # tensors can have shapes and types that fail in many ways
-        raise UserError(f'checkpoint {source} cannot be converted ({first_line(error)}): it is damaged, or not of the '
-                        f'format {found.format}.') from error
     _write(target, content)
     return Conversion(found, allowed[to], (*weights.left_out, *secrets))
 

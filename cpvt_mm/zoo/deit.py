@@ -13,22 +13,20 @@ ARCHS = {
     'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
     'large': PlainArch(embed_dims=1024, depth=24, num_heads=16),
 }
-LEARNABLE = dict(position_encoding=dict(type='LearnablePE'))
 
 
-def _deit(arch: str, file: str, top1: float) -> Member:
+def _deit(arch: str, file: str) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
-    return Member('CPVT', arch, LEARNABLE, {}, {
+    return Member('CPVT', arch, dict(position_encoding=dict(type='LearnablePE')), files={
         f'https://dl.fbaipublicfiles.com/deit/deit_{arch}_patch16_224-{file}.pth': 'timm',
-        timm_copy(f'deit_{arch}_patch16_224.fb_in1k'): 'timm'},
-        top1, 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillation')
+        timm_copy(f'deit_{arch}_patch16_224.fb_in1k'): 'timm'})
 
 
 MEMBERS = {
     **{f'cpvt-{arch}': Member('CPVT', arch) for arch in ('tiny', 'small', 'base')},
-    'deit-tiny': _deit('tiny', 'a1311bcf', 72.2),
-    'deit-small': _deit('small', 'cd65a155', 79.8),
-    'deit-base': _deit('base', 'b5f2ef4d', 81.8),
+    'deit-tiny': _deit('tiny', 'a1311bcf'),
+    'deit-small': _deit('small', 'cd65a155'),
+    'deit-base': _deit('base', 'b5f2ef4d'),
 }
 
 TOKENS = ('cls_token', 'dist_token')
@@ -102,4 +100,4 @@ MMPRETRAIN = PlainFormat(
         'ln1.{p}': 'norm.{p}',
     }, needed=('pos_embed',))
 
-FAMILY = Family(ARCHS, MEMBERS, (PLAIN, TIMM, MMPRETRAIN))
+FAMILY = Family(MEMBERS, (PLAIN, TIMM, MMPRETRAIN))

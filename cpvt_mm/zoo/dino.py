@@ -32,44 +32,39 @@ def _v3(arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
                                                 mlp_mode=_mlp(arch))
 
 
-def _dinov2(arch: str, suffix: str, top1: float) -> Member:
+def _dinov2(arch: str, suffix: str) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
     name = f'dinov2_vit{arch[0]}14'
     return Member('CPVT', arch, *_v2(arch, 4 if suffix else 0), {
         f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth': 'timm',
         timm_copy(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m'): 'timm'},
-        top1, 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features',
         images=dict(input_size=(3, 518, 518), crop_pct=1.))
 
 
 def _dinov3(arch: str) -> Member:
     # timm's copy. The authors' files need a request, see docs/guides/pretrained_weights.md.
     model = f'vit_{arch.replace("-", "_")}_patch16_dinov3_qkvb.lvd1689m'
-    return Member('CPVT', arch, *_v3(arch), {timm_copy(model): 'timm-dinov3'}, None,
-                  'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these', DINOV3_LICENCE, norm_eps=1e-5,
+    return Member('CPVT', arch, *_v3(arch), {timm_copy(model): 'timm-dinov3'}, DINOV3_LICENCE, norm_eps=1e-5,
                   images=dict(input_size=(3, 256, 256), crop_pct=1.))
 
 
 def _lingbot(arch: str) -> Member:
-    # The copy that timm names. It has the same parts as a DINOv3.
+    # arXiv 2607.05247, and the copy that timm names. It has the same parts as a DINOv3.
     file = f'hf://belfner/vit_{arch}_patch16_lingbot.robbyant'
-    return Member('CPVT', arch, *_v3(arch), {file: 'timm-dinov3'}, None,
-                  'arXiv 2607.05247, which timm names; no ImageNet-1k accuracy is known here', LINGBOT_LICENCE,
-                  norm_eps=1e-5, images=dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash',
-                                             interpolation='bilinear'))
+    return Member('CPVT', arch, *_v3(arch), {file: 'timm-dinov3'}, LINGBOT_LICENCE, norm_eps=1e-5, images=dict(
+        input_size=(3, 512, 512), crop_pct=1., crop_mode='squash', interpolation='bilinear'))
 
 
 def _tipsv2(arch: str) -> Member:
+    # arXiv 2604.12012, which timm names.
     return Member('CPVT', arch, *_v2(arch, 1, img_size=448),
-                  {timm_copy(f'vit_{arch}_patch14_reg1_tipsv2.webli'): 'timm'}, None,
-                  'arXiv 2604.12012, which timm names; no ImageNet-1k accuracy is known here',
+                  {timm_copy(f'vit_{arch}_patch14_reg1_tipsv2.webli'): 'timm'},
                   normalization=((0.,) * 3, (255.,) * 3), images=dict(input_size=(3, 448, 448), crop_pct=1.))
 
 
 MEMBERS = {
-    **{f'dinov2-{arch}{suffix.replace("_", "-")}': _dinov2(arch, suffix, top1) for arch, *values in (
-        ('small', 81.1, 80.9), ('base', 84.5, 84.6), ('large', 86.3, 86.7), ('giant', 86.5, 87.1))
-       for suffix, top1 in zip(('', '_reg4'), values, strict=True)},
+    **{f'dinov2-{arch}{suffix.replace("_", "-")}': _dinov2(arch, suffix)
+       for arch in ('small', 'base', 'large', 'giant') for suffix in ('', '_reg4')},
     **{f'dinov3-{arch}': _dinov3(arch) for arch in ('small', 'small-plus', 'base', 'large', 'huge-plus')},
     **{f'lingbot-{arch}': _lingbot(arch) for arch in ('small', 'base', 'large', 'giant')},
     **{f'tipsv2-{arch}': _tipsv2(arch) for arch in ('base', 'large', 'giant')},
@@ -134,4 +129,4 @@ TRANSFORMERS_DINOV3 = PlainFormat(
         (f'{layer}mlp.gate_proj.{{p}}', f'{layer}mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}' for layer in LAYERS
     }, norm_eps=1e-5, encoding=ROTARY)
 
-FAMILY = Family(ARCHS, MEMBERS, (TIMM_DINOV3, TRANSFORMERS_DINOV2, TRANSFORMERS_DINOV3))
+FAMILY = Family(MEMBERS, (TIMM_DINOV3, TRANSFORMERS_DINOV2, TRANSFORMERS_DINOV3))

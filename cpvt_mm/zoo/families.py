@@ -1,13 +1,9 @@
 """All families together: what is known by a name, and what the tensors of a checkpoint tell."""
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from torch import Tensor
-
 from cpvt_mm.registry import FUNCTIONS
-from cpvt_mm.tokens.coordinates import round_up
 from openmmlab_runs.checkpoints.fetching import Source
 from openmmlab_runs.errors import UserError, did_you_mean
 
@@ -22,8 +18,10 @@ FORMATS = tuple(fmt for family in FAMILIES for fmt in family.formats)
 MEMBERS = {name: member for family in FAMILIES for name, member in family.members.items()}
 RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
 SCHEME = 'cpvt_mm://'  # before the name of a member: the address of its weights
-
-FIRST_LAYER = re.compile(r'((?:stages\.\d+\.)?)blocks\.\d+\.mlp\.fc1\.weight')
+# What `swap` puts into a config, and names of its archs; SAME is the backbone that is there, which runs here.
+SAME = 'same'
+SWAPPED_IN = {'PyramidCPVT': tuple(twins.ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
+              **{name: (member.name,) for name, member in RELEASED.items()}}
 
 
 class Detected(NamedTuple):
@@ -34,13 +32,10 @@ class Detected(NamedTuple):
 
 
 def detect_format(names: Collection[str], path: object, prefix: str | None = None, wanted: str = '') -> Detected:
-    """Finds the backbone in a checkpoint: the first one with the shortest prefix; raises a UserError if there is none.
+    """Finds the backbone among the names of a checkpoint's tensors: the first one with the shortest prefix.
 
-    Args:
-        names: The names of the checkpoint's tensors.
-        path: The path of the checkpoint, for the message.
-        prefix: The prefix to search below, with or without the dot. Defaults to None: any prefix.
-        wanted: 'PyramidCPVT' or 'CPVT', preferred whatever its prefix. Defaults to '': no preference.
+    It searches below a `prefix`, with or without the dot, if there is one, and prefers a `wanted` 'PyramidCPVT' or
+    'CPVT'. Raises a UserError, which names `path`, if there is none.
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
@@ -84,24 +79,3 @@ def source_of_weights(address: str) -> Source | None:
     """Tells `openmmlab_runs` where weights lie, and under which terms."""
     released = find_released(address)
     return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)
-
-
-def name_of(weights: Mapping[str, Tensor]) -> str | None:
-    """Returns the name of the arch of a backbone with these weights; None if they are of no named one."""
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for name, tensor in weights.items():
-        if match := FIRST_LAYER.fullmatch(name):
-            shapes.setdefault(match[1], []).append(tuple(tensor.shape))
-    found = [(len(of_stage), *of_stage[0]) for of_stage in shapes.values()]
-    families = (('pvtv2', 'mit') if 'stages.0.norm.weight' in weights else
-                ('pvt-',) if 'stages.3.position_encoding.0.table' in weights else ('',))
-    for name, arch in PYRAMID_ARCHS.items():
-        stages = zip(arch.depths, arch.mlp_ratios, arch.embed_dims, strict=True)
-        if name.startswith(families) and found == [(depth, ratio * width, width) for depth, ratio, width in stages]:
-            return name
-    for name, plain in PLAIN_ARCHS.items():
-        linear = plain.mlp_ratio * plain.embed_dims
-        gated = 2 * round_up(linear * 2 // 3, 8)
-        if found in [[(plain.depth, hidden, plain.embed_dims)] for hidden in (linear, gated)]:
-            return name
-    return None

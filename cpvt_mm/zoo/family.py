@@ -101,8 +101,6 @@ class Member(NamedTuple):
     options: Mapping[str, Any] = {}  # other arguments that differ from the defaults
     parts: Mapping[str, Any] = {}  # fields of the arch that differ from those of the name
     files: Mapping[str, str] = {}  # address -> format; all contain the same weights, the preferred address is the first
-    top1: float | None = None  # the authors' ImageNet-1k accuracy at 224 x 224 in percent; None: not reported
-    source: str = ''  # where the authors report it
     licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
     norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
     normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
@@ -111,7 +109,6 @@ class Member(NamedTuple):
 
 class Family(NamedTuple):
     """The contents of one file of this folder."""
-    archs: Mapping[str, Any]  # `PyramidArch` or `PlainArch` by name
     members: Mapping[str, Member]
     formats: tuple[Format, ...]  # the more specific ones last
     # Classes of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin, and other arguments.

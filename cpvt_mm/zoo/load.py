@@ -14,7 +14,7 @@ from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 
 from .deit import REGISTERS, STEM, PlainFormat
-from .families import Detected, detect_format, find_released, name_of
+from .families import Detected, detect_format, find_released
 from .renaming import POSITION_TABLE, Format
 
 Weights = dict[str, Tensor]
@@ -49,9 +49,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     wanted = backbone.state_dict()
     found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
-    what, arch, own = f'checkpoint {checkpoint} (format {found.format})', name_of(renamed), name_of(wanted)
-    if arch and own and arch != own:
-        what += f', of arch {arch!r} for a backbone of {own!r},'
+    what = f'checkpoint {checkpoint} (format {found.format})'
     fitted, adapted = _adapt(backbone, renamed, wanted)
     held = _held(fitted, wanted)
     missing = [name for name in wanted if name not in fitted]

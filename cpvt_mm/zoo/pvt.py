@@ -41,30 +41,22 @@ MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVl
                'which allows research and evaluation, not commercial use')
 
 
-def _pvt(arch: str, top1: float) -> Member:
-    return Member('PyramidCPVT', f'pvt-{arch}', PVT, dict(cls_token=True), {f'{AUTHORS}/pvt_{arch}.pth': 'pvt'}, top1,
-                  'arXiv 2102.12122, README of whai362/PVT')
-
-
-def _pvtv2(size: str, top1: float) -> Member:
+def _pvtv2(size: str) -> Member:
     name = f'pvt_v2_{size.replace("-", "_")}'
     return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', PVTV2, LINEAR if size.endswith('-li') else {},
-                  {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'}, top1,
-                  'arXiv 2106.13797; the accuracy is what timm reports')
+                  {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'})
 
 
 def _mit(size: str, file: str) -> Member:
     # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
     url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/mit_{size}_20220624-{file}.pth'
-    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, {url: 'mmseg-mit'}, None,
-                  'arXiv 2105.15203, whose repository states no ImageNet-1k accuracy', MIT_LICENCE)
+    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, {url: 'mmseg-mit'}, MIT_LICENCE)
 
 
 MEMBERS = {
-    **{f'pvt-{arch}': _pvt(arch, top1) for arch, top1 in (
-        ('tiny', 75.1), ('small', 79.8), ('medium', 81.2), ('large', 81.7))},
-    **{f'pvtv2-{size}': _pvtv2(size, top1) for size, top1 in (
-        ('b0', 70.7), ('b1', 78.7), ('b2', 82.1), ('b2-li', 82.2), ('b3', 83.1), ('b4', 83.7), ('b5', 83.8))},
+    **{name: Member('PyramidCPVT', name, PVT, dict(cls_token=True), {f'{AUTHORS}/{name.replace("-", "_")}.pth': 'pvt'})
+       for name in ('pvt-tiny', 'pvt-small', 'pvt-medium', 'pvt-large')},
+    **{f'pvtv2-{size}': _pvtv2(size) for size in ('b0', 'b1', 'b2', 'b2-li', 'b3', 'b4', 'b5')},
     **{f'mit-{size}': _mit(size, file) for size, file in (
         ('b0', '7e0fe6dd'), ('b1', '02e5a6a1'), ('b2', '66e8bf70'), ('b3', '13b1141c'), ('b4', 'd588d980'),
         ('b5', '658746d9'))},
@@ -200,7 +192,7 @@ MMDET_PVTV2 = PvtFormat(
     needed=('layers.0.1.0.ffn.layers.1.weight',), convs=CONVS)
 
 FAMILY = Family(
-    ARCHS, MEMBERS, (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT,
+    MEMBERS, (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT,
                      MMDET_PVTV2),
     {'PyramidVisionTransformer': ('pvt-', PVT), 'PyramidVisionTransformerV2': ('pvtv2-', PVTV2),
      'MixVisionTransformer': ('mit-', PVTV2)})

@@ -24,19 +24,18 @@ ARCHS = {
 }
 
 
-def _released(arch: str, file: str, top1: float) -> Member:
+def _released(arch: str, file: str) -> Member:
     # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
-    return Member('PyramidCPVT', arch, {}, {}, {
+    return Member('PyramidCPVT', arch, files={
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
-        timm_copy(f'twins_pcpvt_{arch}.in1k'): 'timm'},
-        top1, 'arXiv 2104.13840, table of ImageNet-1k results: Twins-PCPVT')
+        timm_copy(f'twins_pcpvt_{arch}.in1k'): 'timm'})
 
 
 MEMBERS = {
     **{f'pyramid-cpvt-{arch}': Member('PyramidCPVT', arch) for arch in ('nano', 'tiny')},
-    'pyramid-cpvt-small': _released('small', 'pcpvt_small_20220308-e638c41c.pth', 81.2),
-    'pyramid-cpvt-base': _released('base', 'pcpvt_base_20220308-0621964c.pth', 82.7),
-    'pyramid-cpvt-large': _released('large', 'pcpvt_large_20220308-37579dc6.pth', 83.1),
+    'pyramid-cpvt-small': _released('small', 'pcpvt_small_20220308-e638c41c.pth'),
+    'pyramid-cpvt-base': _released('base', 'pcpvt_base_20220308-0621964c.pth'),
+    'pyramid-cpvt-large': _released('large', 'pcpvt_large_20220308-37579dc6.pth'),
 }
 
 # The names here.
@@ -77,4 +76,4 @@ MMPRETRAIN = Format(
     }, norm_eps=1e-6,  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
     needed=NEEDED, foreign=FOREIGN)
 
-FAMILY = Family(ARCHS, MEMBERS, (OURS, TWINS, MMSEG, MMPRETRAIN), {'PCPVT': ('', {})})
+FAMILY = Family(MEMBERS, (OURS, TWINS, MMSEG, MMPRETRAIN), {'PCPVT': ('', {})})

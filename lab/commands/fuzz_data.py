@@ -23,7 +23,7 @@ from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.new_config import BASES, CONFIGS, new_config
+from cpvt_mm.data_config import BASES, CONFIGS, new_config
 from cpvt_mm.swap import read_config
 from lab.commands.toy_shapes import to_annotation
 from lab.fuzzing import Case, cut, flip, fuzz, insert, parser

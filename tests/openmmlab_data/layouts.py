@@ -15,7 +15,7 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
 
-from cpvt_mm.new_config import new_config
+from cpvt_mm.data_config import new_config
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.engine import load_config

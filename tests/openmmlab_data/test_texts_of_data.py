@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmengine.config import Config
 
-from cpvt_mm.new_config import new_config
+from cpvt_mm.data_config import new_config
 from openmmlab_data.image_sizes import name_sizes
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as evaluate

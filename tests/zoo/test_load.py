@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm import CPVT, PyramidCPVT, create_backbone
+from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.coordinates import resample
 from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
@@ -131,12 +131,7 @@ def test_damaged_weights_are_refused(change: Callable, words: str, weights: dict
     assert words.format(name) in refused(PyramidCPVT(NARROW), path)
 
 
-@pytest.mark.parametrize(('name', 'other', 'arch'), [
-    ('deit-tiny', 'deit-small', 'small'), ('mit-b0', 'pvtv2-b0', 'pvtv2-b0'), ('pvtv2-b0', 'mit-b0', 'mit-b0')])
-def test_another_model_is_told_by_name(name: str, other: str, arch: str, path: Path) -> None:
-    torch.save(create_backbone(other).state_dict(), path)
-    assert f', of arch {arch!r} for a backbone of {name.removeprefix("deit-")!r}, does not fit the ' in refused(
-        create_backbone(name), path)
+def test_another_backbone_is_told_by_name() -> None:
     told = refused(narrow(deit.TIMM), OFFICIAL)
     assert 'holds a PyramidCPVT (format twins or timm), but the backbone is a CPVT' in told
     assert 'holds a CPVT (format timm), but the backbone is a PyramidCPVT' in refused(PyramidCPVT(NARROW), DEIT)

@@ -275,10 +275,9 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
     assert {*released.files.values()} <= {known for fmt in FORMATS if fmt.backbone == released.backbone
                                           for known in fmt.names}
     assert all(url.startswith(('https://', 'hf://')) for url in urls)
-    assert released.name.replace('pvtv2', 'pvt_v2').replace('-', '_') in urls[-1] and 'arXiv' in released.source
+    assert released.name.replace('pvtv2', 'pvt_v2').replace('-', '_') in urls[-1]
     terms = {'mit': 'not commercial use', 'dinov3': 'DINOv3 License, https://', 'lingbot': 'Apache License 2.0'}
     assert terms.get(name.partition('-')[0], 'Apache-2.0') in released.licence
     assert released.norm_eps == (1e-5 if 'DINOv3 License, https://' in released.licence else 1e-6)
     assert name.startswith(('mit', 'dinov3', 'lingbot')) == (released.licence != 'Apache-2.0')
-    assert released.top1 is None if name.startswith(('mit', 'dinov3', 'lingbot', 'tipsv2')) else 0 < released.top1 < 100
     assert len(urls) == 1 or name.startswith(('dinov', 'lingbot', 'pvtv2')) or CHECKSUM.search(urls[0])
