@@ -1,22 +1,7 @@
 """CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab.
 
-Importing it registers the backbones and position encodings. Where to look:
-
-- `models`: `PyramidCPVT` and `CPVT`; `layers` has their layers. `tokens`: what a sequence of tokens is.
-- `encodings`: `PEG` and the other position encodings.
-- `zoo`: a file for each family of backbones, with its sizes, formats of checkpoints and released weights.
-- `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
-- `export`, `hub`, `timm`, `optim`, `preprocessors`, `batch_invariance`: one thing each, as named.
-
-An image takes this way; each function calls the next one:
-
-1. `models.backbone.Backbone.forward` checks the images.
-2. `models.pyramid_cpvt.PyramidCPVT.tokens_after` runs one stage after another, on tokens and their grid.
-3. `models.layers.PyramidStage.forward` embeds patches and runs blocks; `to_output` makes a map of the tokens.
-4. `models.layers.Block.forward` is two residual lines: attention and MLP.
-5. `encodings.base.PositionEncodings.tokens` comes after each block: `encodings.peg.PEG.tokens` is `x + conv(x)`.
-
-Training, testing, predicting and reading data are in `openmmlab_runs`, which does not import this package.
+Importing it registers the backbones and position encodings. CONTRIBUTING.md tells what each folder has, and the way of
+an image through the code.
 """
 import importlib
 from typing import Any

@@ -116,15 +116,11 @@ def average_losses(batch: Batch, head: MaskFormerHead, loss: Callable[..., dict[
                    metas: list[dict[str, Any]]) -> dict[str, Tensor]:
     """Averages the losses of each image without its padding, in the way in which a head averages those of a batch.
 
-    Args:
-        batch: Padding of the batch; unless it is for training, these are the losses of the head. With several
-            processes, each needs the same number of images, since the head reduces over them for each image.
-        head: Head that matches queries with objects. At most as many objects count as there are queries.
-        loss: The method `loss_by_feat` of the head, which takes the arguments that follow.
-        scores: `(B, Q, classes + 1)` of each layer of the decoder.
-        masks: Logits `(B, Q, H, W)` of each layer.
-        instances: `labels`, and `masks` in the size of the batch, of the objects of each image.
-        metas: Metainfo of each image.
+    Unless `batch` is for training, these are the losses of the head. With several processes, each needs the same number
+    of images, since the head reduces over them for each image. At most as many objects count as there are queries.
+
+    `loss` is the head's `loss_by_feat`, which takes the arguments that follow: for each layer of the decoder `scores`,
+    `(B, Q, classes + 1)`, and logits of `masks`, `(B, Q, H, W)`; objects of each image, with masks of the batch's size.
     """
     if not batch.training:
         return loss(scores, masks, instances, metas)

@@ -39,16 +39,21 @@ def require(*modules: str) -> None:
 
 
 @contextmanager
+def logging_from(level: int, logger: logging.Logger) -> Iterator[None]:
+    """Makes a logger silent below a level. logging.disable would silence those of mmengine for good."""
+    before = logger.level
+    logger.setLevel(max(level, before))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
 def quietly() -> Iterator[None]:
     """Hides what imports of the stack say and no reader can mend: torch of pytree, mmpretrain of OneDL."""
-    pytree = logging.getLogger('torch.utils._pytree')
-    level = pytree.level
-    pytree.setLevel(logging.ERROR)
-    try:
-        with redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        pytree.setLevel(level)
+    with logging_from(logging.ERROR, logging.getLogger('torch.utils._pytree')), redirect_stdout(io.StringIO()):
+        yield
 
 
 @contextmanager

@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.validation import check_names
 
 from .base import PositionEncoding, PositionEncodings, StageSpec
 from .biases import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
@@ -21,16 +20,8 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
                              stage: StageSpec) -> PositionEncodings:
     """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
 
-    Raises a TypeError if `cfg` has another type or sets the stage, or a ValueError if a type is not registered.
+    mmengine raises a TypeError or KeyError for what is no config of a registered encoding.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
-    if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
-        raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
-    POSITION_ENCODINGS.import_from_location()
-    for c in cfgs:
-        if isinstance(c['type'], str):
-            name = c['type'].removeprefix('cpvt_mm.')
-            check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
-        if 'stage' in c:
-            raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
-    return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
+    own = dict(stage=stage, _scope_='cpvt_mm')
+    return PositionEncodings(POSITION_ENCODINGS.build(one, default_args=own) for one in cfgs)

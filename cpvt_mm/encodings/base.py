@@ -33,6 +33,7 @@ class PositionEncoding(nn.Module):
 
     A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk`, `bias` and `factors`. They get the `H *
     W` cells of the grid only, without class and other extra tokens. The backbone passes `stage`; configs cannot set it.
+    A ValueError names an argument with a value that is not allowed.
 
     Attributes:
         spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.

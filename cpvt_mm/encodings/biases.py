@@ -74,10 +74,7 @@ class RelativePE(PositionEncoding):
     truncated normal of std 1. The bias needs memory for every pair of query and key.
 
     Args:
-        max_distance: The paper's clipping distance K, in tokens. Defaults to 8.
-
-    Raises:
-        ValueError: If `max_distance` is not an int of at least 1.
+        max_distance: The paper's clipping distance K, in tokens, at least 1. Defaults to 8.
     """
 
     def __init__(self, stage: StageSpec, max_distance: int = 8) -> None:
@@ -144,10 +141,7 @@ class FirePE(OffsetBias):
 
     Args:
         hidden_dims: Hidden channels of the MLP. Defaults to 32, as in the paper.
-        scale: Initial value of c, per token. Defaults to 0.1, as in the paper.
-
-    Raises:
-        ValueError: If `scale` is not above 0.
+        scale: Initial value of c, per token, above 0. Defaults to 0.1, as in the paper.
     """
 
     def __init__(self, stage: StageSpec, hidden_dims: int = 32, scale: float = 0.1) -> None:
@@ -219,10 +213,7 @@ class LookHerePE(OffsetBias):
 
     Args:
         fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
-        slope: A factor of all slopes, in logits per key cell. Defaults to 1.
-
-    Raises:
-        ValueError: If `fov` or `slope` is not above 0.
+        slope: A factor of all slopes, above 0, in logits per key cell. Defaults to 1.
     """
 
     def __init__(self, stage: StageSpec, fov: float = 90., slope: float = 1.) -> None:

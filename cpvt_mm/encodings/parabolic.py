@@ -48,12 +48,9 @@ class ParabolicPE(PositionEncoding):
     `(C / heads)**-0.5`.
 
     Args:
-        num_parabolas: Parabolas of a head. Defaults to 4.
-        reach: Initial distance of the peak, in longer sides of the grid, in the middle block. Defaults to 0.25.
+        num_parabolas: Parabolas of a head, at least 1. Defaults to 4.
+        reach: Initial distance of the peak, above 0, in longer sides of the grid (middle block). Defaults to 0.25.
         trainable: False: there are no weights, and the bias stays as it starts. Defaults to True.
-
-    Raises:
-        ValueError: If `num_parabolas` is not an int of at least 1, `reach` is not above 0, or `trainable` is no bool.
     """
 
     def __init__(self, stage: StageSpec, num_parabolas: int = 4, reach: float = 0.25, trainable: bool = True) -> None:

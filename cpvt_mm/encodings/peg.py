@@ -32,12 +32,8 @@ class PEG(PositionEncoding):
         trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
-        init: 'random'; or 'zero': `conv(x)` is 0 until it is trained, so that a trained backbone gives the same outputs
-            as without. Defaults to 'random'.
-
-    Raises:
-        ValueError: If a value is not allowed, `target` is 'qk' and no block follows a position, or `init` is 'zero' and
-            `trainable` or `residual` is False.
+        init: 'random'; or 'zero', if it is trainable and a residual: `conv(x)` is 0 until it is trained, so that a
+            trained backbone gives the same outputs as without. Defaults to 'random'.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,

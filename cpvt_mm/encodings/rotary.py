@@ -42,8 +42,8 @@ kept_rotation = cached(rotation)
 class RotaryPE(PositionEncoding):
     """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
 
-    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes, each with half of a head's C channels. A
-    key of a reduced grid lies at the center of the tokens it covers. There are two forms:
+    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes, each with half of a head's C channels,
+    which 4 must divide. A key of a reduced grid lies at the center of the tokens it covers. There are two forms:
 
     - 'axial': Positions are counted in tokens. In each half, channel k and channel k + C / 4 form a pair.
     - 'dinov3': Positions of token centers run from -1 to 1 over the image, times 2 pi (DINOv3, arXiv 2508.10104,
@@ -51,14 +51,12 @@ class RotaryPE(PositionEncoding):
       augment positions: `shift`, `jitter` and `rescale`, for this form only, are drawn for each block.
 
     Args:
-        temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper has 10000.
+        temperature: Approximate ratio of the longest to the shortest period, above 1. Defaults to 100; the paper has
+            10000.
         form: 'axial' or 'dinov3'. Defaults to 'axial'.
         shift: Training adds up to this to the positions of an axis. Defaults to 0.
         jitter: Training multiplies those of an axis by 1 / `jitter` to `jitter`. Defaults to 1.
         rescale: Training multiplies those of both axes by 1 / `rescale` to `rescale`; DINOv3 had 2. Defaults to 1.
-
-    Raises:
-        ValueError: If the channels of a head are not divisible by 4, or a value is not allowed.
     """
 
     def __init__(self, stage: StageSpec, temperature: float = 100., form: Literal['axial', 'dinov3'] = 'axial',
@@ -123,11 +121,8 @@ class MixedRotaryPE(PositionEncoding):
     (f_y, f_x) start at its lengths, in two directions at a right angle that are random for each head.
 
     Args:
-        temperature: Approximate ratio of the longest to the shortest initial period. Defaults to 10, as in the
+        temperature: Approximate ratio of the longest to the shortest initial period, above 1. Defaults to 10, as in the
             original.
-
-    Raises:
-        ValueError: If the channels of a head are not divisible by 4, or `temperature` is not above 1.
     """
 
     def __init__(self, stage: StageSpec, temperature: float = 10.) -> None:

@@ -81,8 +81,8 @@ class LearnablePE(TablePE):
         mode: How a grid is resampled, 'bicubic' or 'bilinear', as in PVT. Defaults to 'bicubic'.
 
     Raises:
-        ValueError: If an argument is not allowed, or a checkpoint's table is a sequence of another length (its number
-            of rows is unknown), or has other channels.
+        ValueError: If a checkpoint's table is a sequence of another length (its number of rows is unknown), or has
+            other channels.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, antialias: bool = False,
@@ -104,10 +104,10 @@ class RandomTablePE(TablePE):
     Args:
         grid: As in `LearnablePE`. Defaults to None.
         ndim: As in `LearnablePE`. Defaults to 2.
-        std: Standard deviation of the noise. Defaults to 1.
+        std: Standard deviation of the noise, above 0. Defaults to 1.
 
     Raises:
-        ValueError: If `grid`, `ndim` or `std` is not allowed, or the table of a checkpoint has another size.
+        ValueError: If the table of a checkpoint has another size.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, std: float = 1.) -> None:
@@ -140,11 +140,8 @@ class SinusoidalPE(AddedPE):
 
     Args:
         ndim: 2: the row in one half of the channels, the column in the other. 1: the index in the row-major sequence
-            (Vaswani et al., arXiv 1706.03762, section 3.5). Defaults to 2.
-        temperature: Approximate ratio of the longest to the shortest period. Defaults to 10000.
-
-    Raises:
-        ValueError: If 2 * `ndim` does not divide `embed_dims`, `ndim` is not 1 or 2, or `temperature` is not above 1.
+            (Vaswani et al., arXiv 1706.03762, section 3.5). 2 * `ndim` must divide `embed_dims`. Defaults to 2.
+        temperature: Approximate ratio of the longest to the shortest period, above 1. Defaults to 10000.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, temperature: float = 10000.) -> None:
@@ -171,12 +168,10 @@ class RandomFourierPE(AddedPE):
     """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
     Coordinates run from -1 to 1 over the grid (SAM, arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
+    `embed_dims` must be even.
 
     Args:
-        scale: Standard deviation of the frequencies, in periods per unit, half an image. Defaults to 1.
-
-    Raises:
-        ValueError: If `embed_dims` is odd or `scale` is not positive.
+        scale: Standard deviation of the frequencies, above 0, in periods per unit, half an image. Defaults to 1.
     """
 
     frequencies: Tensor

@@ -16,7 +16,7 @@ from cpvt_mm.version import __version__
 from openmmlab_runs.checkpoints.loading import bands_loader, normalization
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.data.datasets import build_unread
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.registry import in_scope
 
 
@@ -77,11 +77,8 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
     total, detector = 0, model if isinstance(model, Detector) else None
     for batch in batches(in_channels(model), image):
         count, height, width = shape = batch.shape[0], batch.shape[2], batch.shape[3]
-        try:
+        with as_sentence(f'the exported model does not run on {count} x {height} x {width}', 'nothing is written'):
             outputs = run(batch)
-        except Exception as error:  # each runtime has its own exceptions
-            raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
-                            'nothing is written.') from error
         if detector:
             distances, boxes = _compare_boxes(detector, outputs, batch)
             total += boxes

@@ -25,6 +25,7 @@ from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file
+from openmmlab_runs.libraries import logging_from
 
 from .detector import Detector, to_detector
 from .pixel_decoder import take_any_size
@@ -40,7 +41,6 @@ ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 LEAST = 1e-7  # threshold of a binary segmentor, whose logit is finite
 AXES = ('batch', 'channel', 'height', 'width')
 POOL = torch.ops.aten.adaptive_avg_pool2d.default
-logging.getLogger('onnxscript.optimizer').setLevel(logging.ERROR)  # it tells what it leaves as it is
 
 
 @contextmanager
@@ -75,7 +75,8 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     write, load = FORMATS[path.suffix]
     with whole_file(path) as temporary:
         try:
-            with warnings.catch_warnings():
+            # The optimizer of onnxscript tells what it leaves as it is.
+            with logging_from(logging.ERROR, logging.getLogger('onnxscript.optimizer')), warnings.catch_warnings():
                 warnings.simplefilter('ignore')
                 write(temporary, export_program(model), description,
                       *([model.translations()] if isinstance(model, Detector) else []))

@@ -52,14 +52,10 @@ def centers(size: Size, like: Tensor) -> Tensor:
 
 
 def attend(attention: Any, x: Tensor, position: Tensor, places: Tensor, sizes: Sequence[Size]) -> Tensor:
-    """Applies multi-scale deformable attention (arXiv 2010.04159, section 4.1) to `(B, N, C)`, and adds its input.
+    """Applies mmcv's `MultiScaleDeformableAttention` (arXiv 2010.04159, section 4.1) to `x`, and adds `x`.
 
-    Args:
-        attention: mmcv's `MultiScaleDeformableAttention`.
-        x: Tokens of all levels, one after the other.
-        position: The position encodings of queries, of the same shape.
-        places: See `centers`; for all tokens, `(N, 2)`.
-        sizes: Height and width of each level.
+    `x` and `position` are tokens of all levels and their encodings, `(B, N, C)`, one level after the other; `places`
+    are their `centers`, `(N, 2)`.
     """
     from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
     query = x + position

@@ -75,23 +75,19 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
-            TypeError: If the images are no tensor.
             UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
         """
         self.check(x, valid_sizes)
         if self.padding or self.spans_frames:
-            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames)
+            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames, is_traced(x))
             return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
         return self.outputs(to_tokens(x), grid_of(x))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
-        """Raises a ValueError or TypeError unless images fit; `valid_sizes` need `padding='exact'`."""
+        """Raises a ValueError unless images fit; `valid_sizes` need `padding='exact'`."""
         if is_traced(x):
             return
         channels = self.in_channels
-        if not isinstance(x, Tensor):
-            raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
-                            'normalise an array (H, W, C), and give torch.from_numpy(array).permute(2, 0, 1)[None].')
         if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
             raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at '
                              'least 1.')
@@ -109,7 +105,11 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
         It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
-        return several_sizes.forward_packed(self, images, num_frames)
+        sizes = [(image.shape[1], image.shape[2]) for image in images]
+        whole = several_sizes.padded_size(sizes, 1)
+        outs = self(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
+        return [self.fit_outputs(tuple(several_sizes.image_of(out, i) for out in outs), whole, size)
+                for i, size in enumerate(sizes)]
 
     def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""

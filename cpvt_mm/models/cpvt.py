@@ -35,15 +35,13 @@ class CPVT(Backbone):
 
     It has a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the position encoding
     `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877); for DINOv2 and DINOv3 see `create_backbone`. Images may
-    have any size: sides are zero-padded on the right and at the bottom to a multiple of the patch size. Attributes and
-    errors are those of `PyramidCPVT`.
+    have any size: sides are zero-padded on the right and at the bottom to a multiple of the patch size. Attributes,
+    errors, and arguments that are not listed are those of `PyramidCPVT`.
 
     Args:
         arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict of the fields of
             `PlainArch`: all sizes, or a `name` and what differs from it, as `dict(name='small', patch_size=14)`.
             Defaults to 'tiny'.
-        img_size: As in `PyramidCPVT`. Defaults to 224.
-        in_channels: As in `PyramidCPVT`. Defaults to 3.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
         out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
             blocks are not built. Defaults to (-1,).
@@ -52,14 +50,9 @@ class CPVT(Backbone):
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
             changes patches only: with 'cls_token' it has no effect. Defaults to `dict(type='PEG')`.
         drop_rate: Dropout of the encoded tokens before the first block, and after projections. Defaults to 0.
-        attn_drop_rate: As in `PyramidCPVT`. Defaults to 0.
-        drop_path_rate: As in `PyramidCPVT`. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens, and the position encoding, which all
             blocks share; n >= 1 also the first n blocks, and with the last block the final norm. Frozen parts get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: As in `PyramidCPVT`. Defaults to False.
-        padding: As in `PyramidCPVT`. Defaults to None.
-        init_cfg: As in `PyramidCPVT`. Defaults to None.
     """
 
     parts = 'blocks'

@@ -1,10 +1,9 @@
 """Initialises a backbone: random weights as the original code has them, and what `init_cfg` asks for."""
 import logging
 from math import prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from mmengine.logging import MMLogger, print_log
+from mmengine.logging import MMLogger
 from mmengine.model import BaseModule, PretrainedInit
 from torch import nn
 
@@ -12,6 +11,7 @@ from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.load import load_pretrained
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.libraries import logging_from
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
@@ -60,28 +60,18 @@ class PretrainedInitMixin(BaseModule):
 
     def __init__(self, init_cfg: InitCfg = None) -> None:
         super().__init__(init_cfg)
-        for cfg in split_init_cfg(init_cfg)[0]:
-            path = cfg.get('checkpoint')
-            if isinstance(path, str | Path) and '://' not in str(path) and not Path(path).is_file():
-                # No error, as a checkpoint of the whole model may follow.
-                print_log(f'checkpoint {path} of init_cfg does not exist, so init_weights() will fail: correct the '
-                          'path, unless you load all weights from another file.', 'current', logging.WARNING)
+        split_init_cfg(init_cfg)  # which checks it
 
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
         Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
         """
-        logger, init_cfg, is_new = MMLogger.get_current_instance(), self.init_cfg, not self.is_init
-        level = logger.level
+        init_cfg, is_new = self.init_cfg, not self.is_init
         pretrained, self.init_cfg = split_init_cfg(init_cfg)
-        # INFO is four lines for each parameter. logging.disable would silence mmengine's logger for good.
-        logger.setLevel(max(level, logging.WARNING))
-        try:
+        with logging_from(logging.WARNING, MMLogger.get_current_instance()):  # INFO is four lines for each parameter
             super().init_weights()  # warns if it is not new
-        finally:
-            logger.setLevel(level)
-            self.init_cfg = init_cfg
+        self.init_cfg = init_cfg
         for cfg in pretrained if is_new else ():
             check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
             if 'checkpoint' not in cfg:

@@ -18,37 +18,17 @@ OF_BLOCK = re.compile(r'(?:position_encoding\.(?:.*?\.)?(?:convs|blocks|frequenc
 class FeatureInfo(list[dict[str, Any]]):
     """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (name), `index`."""
 
-    @property
-    def info(self) -> list[dict[str, Any]]:
-        """The list itself."""
-        return self
+    def channels(self) -> list[int]:
+        """Returns the channels of each output."""
+        return [info['num_chs'] for info in self]
 
-    @property
-    def out_indices(self) -> tuple[int, ...]:
-        """The indices of the outputs in this list, all of them."""
-        return tuple(range(len(self)))
+    def reduction(self) -> list[int]:
+        """Returns the stride of each output in pixels."""
+        return [info['reduction'] for info in self]
 
-    def get_dicts(self, keys: Sequence[str] | None = None, out_indices: Sequence[int] | None = None
-                  ) -> list[dict[str, Any]]:
-        """Returns the dicts of some outputs with some keys; of all outputs with all keys if they are None."""
-        chosen = self if out_indices is None else [self[index] for index in out_indices]
-        return [{key: info[key] for key in keys or info} for info in chosen]
-
-    def channels(self, idx: int | None = None) -> Any:
-        """Returns the channels of each output, or of one."""
-        return self._get('num_chs', idx)
-
-    def reduction(self, idx: int | None = None) -> Any:
-        """Returns the stride of each output in pixels, or of one."""
-        return self._get('reduction', idx)
-
-    def module_name(self, idx: int | None = None) -> Any:
-        """Returns the name of the stage or block of each output, or of one."""
-        return self._get('module', idx)
-
-    def _get(self, key: str, idx: int | None) -> Any:
-        values = [info[key] for info in self]
-        return values if idx is None else values[idx]
+    def module_name(self) -> list[str]:
+        """Returns the name of the stage or block of each output."""
+        return [info['module'] for info in self]
 
 
 def last_of(count: int, number: int) -> range:
@@ -120,7 +100,7 @@ class TimmFeatures(nn.Module):
 
     @abstractmethod
     def check(self, x: Tensor) -> None:
-        """Raises a ValueError or TypeError unless images fit."""
+        """Raises a ValueError unless images fit."""
 
     @abstractmethod
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:

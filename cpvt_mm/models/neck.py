@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.coordinates import round_up
-from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
+from cpvt_mm.tokens.validation import check_choice, is_sequence_of_ints
 
 
 class LayerNorm2d(nn.Module):
@@ -63,17 +63,12 @@ class SimpleFeaturePyramid(BaseModule):
         num_outs: Number of outputs; those beyond `strides` subsample the previous one by two. Defaults to None: as many
             as `strides`.
         init_cfg: mmengine's initialisation config. Defaults to None.
-
-    Raises:
-        ValueError: If a stride is not a power of two, or `in_channels` or `num_outs` does not fit.
     """
 
     def __init__(self, in_channels: int, in_stride: int = 16, out_channels: int = 256,
                  strides: Sequence[int] = (4, 8, 16, 32), num_outs: int | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
-        check_positive('in_channels', in_channels)
-        check_positive('out_channels', out_channels)
         powers = [2**i for i in range(12)]
         check_choice('in_stride', in_stride, powers)
         if not is_sequence_of_ints(strides) or not strides or list(strides) != [s for s in powers if s in strides]:
@@ -86,7 +81,6 @@ class SimpleFeaturePyramid(BaseModule):
         if not isinstance(num_outs, int) or num_outs < len(strides):
             raise ValueError(f'num_outs is {num_outs!r}, but must be an int of at least {len(strides)}, the number of '
                              'strides.')
-        self.in_channels = in_channels
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for stride in strides:
@@ -101,11 +95,8 @@ class SimpleFeaturePyramid(BaseModule):
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Makes `num_outs` contiguous maps `(B, out_channels, H, W)` from the last of `maps`, `(B, in_channels, h, w)`.
 
-        For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if the last of `maps` does not fit.
+        For stride s, H is h times `in_stride / s`, rounded up.
         """
-        if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
-            raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '
-                             "h, w): the backbone's out_type must be 'featmap', and in_channels its width.")
         outs = [level(maps[-1]).contiguous() for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], 1, stride=2))

@@ -29,9 +29,8 @@ PATCH_SIZES = (4, 2, 2, 2)
 class PyramidCPVT(Backbone):
     """Pyramid vision transformer with the position encodings of CPVT (arXiv 2102.10882).
 
-    The pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1); other archs make it PVT, PVT v2, or the
-    MiT of SegFormer. Images may have any size: sides are zero-padded on the right and at the bottom to a
-    multiple of a patch.
+    The pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1); other archs make it PVT, PVT v2 or the MiT of SegFormer.
+    Images may have any size: sides are zero-padded on the right and at the bottom to a multiple of a patch.
 
     Args:
         arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', another name of `PYRAMID_ARCHS`, such as
@@ -66,8 +65,7 @@ class PyramidCPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument is unknown, also of an encoding, or `position_encoding` or `init_cfg` has a wrong
-            type.
+        TypeError: If an argument is unknown, also of an encoding, or `init_cfg` has a wrong type.
     """
 
     parts = 'stages'

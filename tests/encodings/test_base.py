@@ -71,12 +71,6 @@ def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
     assert torch.equal(two, 2 * one)
 
 
-@pytest.mark.parametrize('cfg', ['PEG', dict(kernel_size=3), [None]])
-def test_what_is_no_config_is_refused(cfg: object) -> None:
-    words = 'position_encoding is', 'must be None, a dict with a type, or a list'
-    assert_named(TypeError, words, build_position_encodings, cfg, STAGE)
-
-
 @pytest.mark.parametrize('name, kwargs, words', [
     *(('PEG', dict(kernel_size=value), (f'kernel_size is {value}', 'odd')) for value in (4, 0)),
     ('PEG', dict(kernel_size=(3, 3, 3)), ('kernel_size is (3, 3, 3)', '2 of them', 'ndim is 2')),

@@ -22,7 +22,7 @@ def test_one_wrong_size_is_enough(wrong: Callable[[Tensor], Tensor], words: str,
     assert [difference.shape for difference in differences if not difference.is_small] == [(3, 97, 61)]
     assert f'differs by {words} on 3 x 97 x 61, and by too much at 1 of 10 sizes' in refusal(check, differences)
     fails = Mock(side_effect=RuntimeError('1 is too odd\nand more'))
-    assert 'does not run on 1 x 1 x 1 (1 is too odd)' in refusal(list, compare(small, fails))
+    assert 'does not run on 1 x 1 x 1 (RuntimeError: 1 is too odd)' in refusal(list, compare(small, fails))
 
 
 @torch.no_grad()

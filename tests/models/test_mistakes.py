@@ -1,7 +1,7 @@
 """Arguments and images that do not fit end in a sentence with the value and what is allowed."""
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT, SimpleFeaturePyramid
 from tests.conftest import NARROW, NARROW_PLAIN, refusal
@@ -17,11 +17,9 @@ OF_BOTH = [
     (ValueError, dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')),
     (ValueError, dict(with_cp='all'), ('with_cp', 'all', 'selective')),
     (ValueError, dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
-    (ValueError, dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG')),
     (TypeError, dict(drop_path=0.1), ("'drop_path'",)),
     *((TypeError, dict(init_cfg=value), ('init_cfg', repr(value), 'a dict with a type'))
       for value in ('a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
-    (TypeError, dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
     (TypeError, dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",))]
 OF_PYRAMID = [
     (dict(arch=dict(name='nano', sr_mode='mean')), ('sr_mode', 'mean', "'conv' or 'pool'")),
@@ -58,7 +56,7 @@ OF_NECK = [
     (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
     (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
     *((dict(strides=value), ('strides', repr(value), 'increasing powers of two')) for value in ((4, 12), (), (4, 4))),
-    (dict(out_channels=None), ('out_channels', 'None')), (dict(num_outs=3), ('num_outs', '3', 'at least 4'))]
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4'))]
 
 
 @pytest.mark.parametrize(('build', 'error', 'kwargs', 'words'), [
@@ -76,16 +74,15 @@ def test_an_argument_that_became_a_field_of_arch_counts_and_is_told() -> None:
     assert model.state_dict().keys() == PyramidCPVT(dict(name='nano', mlp_mode='conv')).state_dict().keys()
 
 
-@pytest.mark.parametrize(('images', 'error', 'words'), [
-    *((torch.ones(2, 3, 32, 32, dtype=dtype), ValueError, (f'images are {dtype}, but the weights are torch.float32',))
+@pytest.mark.parametrize(('images', 'words'), [
+    *((torch.ones(2, 3, 32, 32, dtype=dtype), f'images are {dtype}, but the weights are torch.float32')
       for dtype in (torch.uint8, torch.float16)),
-    *((torch.ones(shape), ValueError, (f'images have shape {shape}, but must have (B, 3, H, W), H and W at least 1',))
-      for shape in ((2, 3, 0, 32), (3, 32, 32), (2, 32, 32, 3))),
-    (np.ones((32, 32, 3)), TypeError, ('images are a ndarray, but must be a tensor (B, 3, H, W)',))])
+    *((torch.ones(shape), f'images have shape {shape}, but must have (B, 3, H, W), H and W at least 1')
+      for shape in ((2, 3, 0, 32), (3, 32, 32), (2, 32, 32, 3)))])
 @both
-def test_images(build: Build, images: object, error: type[Exception], words: tuple[str, ...]) -> None:
+def test_images(build: Build, images: Tensor, words: str) -> None:
     for run in (build(), build().forward_intermediates):
-        assert_named(error, words, run, images)
+        assert words in refusal(run, images, error=ValueError)
 
 
 @both
@@ -96,9 +93,3 @@ def test_intermediates(build: Build) -> None:
             (IndexError, '', build(), dict(indices=[9])), (IndexError, 'from 1 to 4', build(), dict(indices=0)),
             (ValueError, "padding is 'exact', but forward_intermediates", build(padding='exact'), {})):
         assert words in refusal(model.forward_intermediates, image, error=error, **kwargs)
-
-
-@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16)])
-def test_maps_of_another_backbone(shape: tuple[int, ...]) -> None:
-    words = f'the last map has shape {shape}, but must have (B, 16, h, w): ', "the backbone's out_type"
-    assert_named(ValueError, words, SimpleFeaturePyramid(in_channels=16), [torch.ones(shape)])

@@ -63,20 +63,25 @@ def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning(recwa
         model(images, num_frames=0)
 
 
+@pytest.mark.parametrize('length', [1, 2], ids=['images', 'clips'])
 @pytest.mark.parametrize('with_cp', WITH_CP)
 @every_backbone
-def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Build, with_cp: bool | str) -> None:
-    exact = build(position_encoding=DEEP, padding='exact', with_cp=with_cp)
-    plain = build(position_encoding=DEEP)
+def test_exact_padding_gives_the_features_of_alone_and_the_sum_of_gradients(build: Build, with_cp: bool | str,
+                                                                           length: int) -> None:
+    encoding = DEEP if length > 1 else dict(type='PEG')
+    exact = build(position_encoding=encoding, padding='exact', with_cp=with_cp)
+    plain = build(position_encoding=encoding)
     plain.load_state_dict(exact.state_dict())
-    frames = torch.randn(7, 3, 96, 128)
+    frames = torch.randn(7, 3, 96, 128, requires_grad=True)
     # Frames as large as the batch; equal ones; ones of several sizes; and a shorter clip.
     sizes = [(96, 128), (96, 128), (50, 70), (50, 70), (33, 1), (90, 60), (1, 100)]
-    found = exact(frames, sizes, num_frames=2)
+    found = exact(frames, sizes, num_frames=length)
     sum(out.sin().sum() for out in found).backward()
-    for start in range(0, 7, 2):
-        clip = slice(start, start + 2)
-        expected = plain(alone(frames[clip], sizes[clip]), num_frames=2)
+    for frame, (height, width) in zip(frames.grad, sizes, strict=True):
+        assert frame[:, :height, :width].any() and not frame[:, height:].any() and not frame[..., width:].any()
+    for start in range(0, 7, length):
+        clip = slice(start, start + length)
+        expected = plain(alone(frames.detach()[clip], sizes[clip]), num_frames=length)
         sum(out.sin().sum() for out in expected).backward()
         for out, wanted in zip(found, expected, strict=True):
             rows, columns = wanted.shape[2:]

@@ -12,7 +12,7 @@ from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from cpvt_mm.tokens.grid import Size
 from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.conftest import NARROW, WITH_CP
+from tests.conftest import NARROW
 from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
 
 pytestmark = pytest.mark.usefixtures('float64')
@@ -95,20 +95,6 @@ def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() ->
     found = torch.cat([output[1, :2], patches[:2, :4].flatten(0, 1)])
     torch.testing.assert_close((output[0], found), (plain(images[:1])[0][0], expected[0]), rtol=0, atol=1e-7)
     assert not patches[2:].any() and not patches[:, 4:].any()
-
-
-@pytest.mark.parametrize('with_cp', WITH_CP)
-@both
-def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bool | str) -> None:
-    exact, plain = pair(build, with_cp=with_cp)
-    images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
-    sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()
-    for image, size in zip(images.detach(), SIZES, strict=True):
-        sum(output.sin().sum() for output in plain.train()(alone(image[None], [size]))).backward()
-    for (name, parameter), expected in zip(exact.named_parameters(), plain.parameters(), strict=True):
-        assert (parameter.grad - expected.grad).abs().max() <= 1e-7 * expected.grad.abs().max(), name
-    for image, (height, width) in zip(images.grad, SIZES, strict=True):
-        assert image[:, :height, :width].any() and not image[:, height:].any() and not image[..., width:].any()
 
 
 def test_all_images_are_one_sequence_and_a_batch_without_padding_runs_as_without_the_option() -> None:

@@ -13,7 +13,7 @@ from mmengine.registry import DefaultScope
 from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
-from cpvt_mm.new_config import new_config
+from cpvt_mm.data_config import new_config
 from openmmlab_data.file_checks import Checked, Labels, check_sample
 from openmmlab_runs.data.datasets import SampleFiles
 from openmmlab_runs.data.findings import Finding, Kind, decode
