@@ -1,7 +1,6 @@
 """A training of several processes on this machine, whose commands are started again when they end."""
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -9,21 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.processes import free_port
+
 ROOT = Path(__file__).parents[1]
 STARTS = 4  # that a training may take
 
 
 class Training:
-    """A training of some nodes (NNODES), whose commands are started again when they end; files beside its work dir log
-    it.
-    """
+    """A training of some nodes (NNODES); files beside its work dir log it."""
 
     def __init__(self, work_dir: Path, config: Path, nodes: str, env: Mapping[str, str] = {}) -> None:
         self.work_dir, self.config, self.nodes, self.more = work_dir, config, nodes, env
         self.progress = Path(f'{work_dir}.progress')
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.agents: dict[int, subprocess.Popen] = {}
         self.starts = 0
 

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 from mmengine.registry import DATASETS, DefaultScope
-from PIL import Image
 from rich.console import Console
 
 from cpvt_mm.data_config import BASES, CONFIGS, new_config
@@ -30,11 +29,10 @@ from lab.fuzzing import Case, cut, flip, fuzz, insert, parser
 from openmmlab_data.checking import measure_all, to_table_of_findings
 from openmmlab_data.file_checks import check_files, find_copies
 from openmmlab_runs.data.config_datasets import plan_checks
-from openmmlab_runs.data.datasets import building
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_runs.errors import as_sentence, exit_on_error
+from tests.openmmlab_data import layouts
 
-SIDES = 24, 32  # of images
 # What a value may become: of another type, empty, of no number, or so large that it takes time or memory.
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, .5, 1e7, 1e9, 1e308, -1e308, 10**30, float('nan'), float('inf'), '', 'x', '0', '12',
@@ -48,46 +46,17 @@ class Data(NamedTuple):
     changed: str
 
 
-def write_images(folder: Path, number: int = 5) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f'{index}.png' for index in range(number)]
-    for index, path in enumerate(paths):
-        Image.fromarray(np.random.default_rng(index).integers(0, 255, (*SIDES, 3), np.uint8)).save(path)
-    return paths
-
-
 def write_coco(root: Path) -> None:
-    """Writes boxes with polygons, run-length encodings, and a crowd."""
-    height, width = SIDES
-    images = [dict(id=index, file_name=path.name, height=height, width=width)
-              for index, path in enumerate(write_images(root / 'images'), start=1)]
-    mask = to_annotation(np.eye(*SIDES, dtype=bool))
-    polygon = dict(bbox=[2, 3, 10, 12], area=120, iscrowd=0, segmentation=[[2, 3, 12, 3, 12, 15, 2, 15]])
-    crowd = dict(bbox=[0, 0, width, height], area=9, iscrowd=1, segmentation=dict(
-        size=[height, width], counts=[0, 9, height * width - 9]))
-    annotations = [dict(one, id=3 * image['id'] + index, image_id=image['id'], category_id=index % 2 + 1)
-                   for image in images
-                   for index, one in enumerate((polygon, mask, crowd if image['id'] == 1 else polygon))]
-    (root / 'instances.json').write_text(json.dumps(dict(
-        images=images, annotations=annotations, categories=[dict(id=1, name='cat'), dict(id=2, name='dog')])))
+    """Writes objects with polygons and with run-length encodings, and crowds."""
+    mask = to_annotation(layouts.label_map().astype(bool))
+    polygon = dict(mask, segmentation=[np.ravel(layouts.POLYGON).tolist()])
+    crowd = dict(mask, iscrowd=1, segmentation=dict(size=[layouts.HEIGHT, layouts.WIDTH], counts=[0, 9, 4791]))
 
+    def with_masks(split: str, content: dict[str, Any]) -> None:
+        content['annotations'] = [dict(one, **shape, id=3 * one['id'] + index) for one in content['annotations']
+                                  for index, shape in enumerate((polygon, mask, crowd))]
 
-def write_voc(root: Path) -> None:
-    for path in write_images(root / 'JPEGImages'):
-        (root / 'Annotations').mkdir(exist_ok=True)
-        (root / 'Annotations' / f'{path.stem}.xml').write_text(
-            f'<annotation><filename>{path.name}</filename><size><width>{SIDES[1]}</width><height>{SIDES[0]}</height>'
-            '<depth>3</depth></size>' + ''.join(
-                f'<object><name>{name}</name><difficult>0</difficult><bndbox><xmin>3</xmin><ymin>4</ymin><xmax>20</xmax>'
-                '<ymax>18</ymax></bndbox></object>' for name in ('cat', 'dog')) + '</annotation>')
-
-
-def write_yolo(root: Path) -> None:
-    for path in write_images(root / 'images'):
-        (root / 'labels').mkdir(exist_ok=True)
-        (root / 'labels' / f'{path.stem}.txt').write_text(
-            '0 0.5 0.5 0.4 0.3\n1 0.1 0.1 0.6 0.1 0.6 0.7\n')
-    (root / 'data.yaml').write_text('path: .\ntrain: images\nnc: 2\nnames:\n  0: cat\n  1: dog\n')
+    layouts.coco(root, with_masks)
 
 
 def write_config(root: Path) -> None:
@@ -95,9 +64,11 @@ def write_config(root: Path) -> None:
     new_config(root, root / 'my.py', base=str(root.parent / 'boxes.py'))
 
 
-DATA = {'COCO': Data(write_coco, '*.json'), 'COCO, images': Data(write_coco, 'images/*'),
-        'Pascal VOC': Data(write_voc, 'Annotations/*'), 'YOLO': Data(write_yolo, 'labels/*'),
-        'data.yaml': Data(write_yolo, '*.yaml'), 'config': Data(write_config, 'my.py')}
+DATA = {'COCO': Data(write_coco, 'annotations/*'), 'COCO, images': Data(write_coco, '*2017/*'),
+        'Pascal VOC': Data(layouts.voc, 'Annotations/*'),
+        'YOLO': Data(partial(layouts.yolo, line=f'{layouts.BOX_LINE}\n{layouts.POLYGON_LINE}'), 'labels/*/*'),
+        'data.yaml': Data(layouts.yolo_named('path: .\ntrain: images/train\nval: images/val\nnc: 2'), '*.yaml'),
+        'config': Data(write_config, 'my.py')}
 
 
 def change(rng: random.Random, path: Path) -> None:
@@ -111,7 +82,7 @@ def change(rng: random.Random, path: Path) -> None:
             for _ in range(rng.choice((1, 1, 2))):
                 parsed = change_value(rng, parsed)
             content = (json.dumps(parsed) if is_json else yaml.safe_dump(parsed)).encode('utf-8', 'surrogatepass')
-        elif how < .8 and path.suffix != '.png':
+        elif how < .8 and path.suffix != '.jpg':
             content = change_word(rng, content)
         else:
             content = rng.choice((flip, cut, insert))(rng, content)
@@ -183,7 +154,7 @@ def run_case(kind: str, root: Path, base: Path) -> None:
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         for plan in plans:
             if not any(finding.kind in plan.fatal for finding in plan.findings):
-                with building(plan.name):
+                with as_sentence(f'{plan.name} cannot be built', 'correct it', OSError):
                     DATASETS.build(cfg[f'{plan.splits[0]}_dataloader'].dataset)
 
 

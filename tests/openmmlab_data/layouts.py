@@ -365,3 +365,5 @@ TWO = label_map()
 TWO[2:8, 2:8] = 2
 OBJECTS: dict[str, list[Write]] = {'Numbers of objects': [
     maps('PNGImages/{1}/{0}.png', 'PedMasks/{1}/{0}_mask.png', lambda name: TWO if name in 'bd' else label_map())]}
+TABLES = BOXES, MASKS, LABEL_MAPS, OBJECTS
+WRITERS = [write for table in TABLES for writers in table.values() for write in writers]

@@ -27,7 +27,6 @@ from tests.openmmlab_data.layouts import PIXELS, POLYGON, text
 from tests.tools.conftest import save
 
 SEEN = re.compile(r'^\d+ (images|objects) were seen, and (\d+|none) are used')
-TABLES = layouts.BOXES, layouts.MASKS, layouts.LABEL_MAPS, layouts.OBJECTS
 BOX = '<box label="{}" xtl="10" ytl="20" xbr="30" ybr="50"/>'
 
 
@@ -45,7 +44,7 @@ def says(data: LabelledData, words: str) -> bool:
     return any(words in line for line in data.notes)
 
 
-@pytest.mark.parametrize('write', [write for table in TABLES for writers in table.values() for write in writers])
+@pytest.mark.parametrize('write', layouts.WRITERS)
 def test_nothing_of_any_layout_is_lost(write: layouts.Write, tmp_path: Path) -> None:
     check_account(write, tmp_path)
 
@@ -395,16 +394,6 @@ def test_images_that_only_labelme_holds_are_written_beside_the_config(tmp_path: 
     assert 'has an imageData that is no image' in refusal(find_data, root, ReadingOptions(embedded=tmp_path / 'other'))
 
 
-@pytest.mark.parametrize('name, content, words', [
-    ('a.json', '{"asset": {"name": "a.jpg"}, "regions": []}', 'VoTT'),
-    ('a.json', '{"annotations": [{"predicted_iou": 1}]}', 'Segment Anything'),
-    ('train.record-00000-of-00010', '', 'TFRecord')])
-def test_a_tool_is_named(name: str, content: str, words: str, tmp_path: Path) -> None:
-    save(tmp_path / 'a.jpg', PIXELS)
-    text(tmp_path / name, content)
-    assert words in refusal(find_data, tmp_path)
-
-
 def test_names_in_files_count_where_their_own_say_nothing_and_gbk_is_read(tmp_path: Path) -> None:
     layouts.voc(tmp_path / 'voc')
     xml = tmp_path / 'voc/Annotations/b.xml'
@@ -423,7 +412,7 @@ def test_names_in_files_count_where_their_own_say_nothing_and_gbk_is_read(tmp_pa
 # The table of the guide
 
 WRITERS = {'CSV': csv_boxes, 'Cityscapes': cityscapes('labelIds', 'labelTrainIds', 'instanceIds'), **{
-    name: writers[0] for table in reversed(TABLES) for name, writers in table.items()}}
+    name: writers[0] for table in reversed(layouts.TABLES) for name, writers in table.items()}}
 ACCOUNTS = dict(csv.reader((ROOT / 'docs/guides/accounts.csv').read_text().splitlines()))
 
 

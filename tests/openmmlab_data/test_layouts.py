@@ -141,7 +141,10 @@ def foreign(root: Path, name: str, content: str) -> None:
         ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes polygons'),
         ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
         ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI'),
-        ('export.ndjson', '{"data_row": {"id": "a"}}\n', 'Labelbox'), ('a.json', '{"videos": []}', 'YouTube-VIS')))])
+        ('export.ndjson', '{"data_row": {"id": "a"}}\n', 'Labelbox'), ('a.json', '{"videos": []}', 'YouTube-VIS'),
+        ('a.json', '{"asset": {"name": "a.jpg"}, "regions": []}', 'VoTT'),
+        ('a.json', '{"annotations": [{"predicted_iou": 1}]}', 'Segment Anything, which names no class'),
+        ('train.record-00000-of-00010', '', 'TFRecord')))])
 def test_what_is_not_read_is_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     assert words in refusal(find_data, tmp_path)
@@ -266,8 +269,6 @@ def test_batches_without_objects_train(tmp_path: Path) -> None:
     assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
 
 
-TABLES = layouts.BOXES, layouts.MASKS, layouts.LABEL_MAPS, layouts.OBJECTS
-WRITERS = [write for table in TABLES for writers in table.values() for write in writers]
 TEXTS = ('.json', '.xml', '.txt', '.yaml', '.names', '.data', '.csv')
 WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&', b'../..', b'[', b'{', b'*a', b'&a',
          b'\0', b'\xff', b'1e400', b'5000000000', b'null', b'true', b'[[]]', b'{}']
@@ -278,7 +279,7 @@ WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&'
 def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) -> None:
     """In each layout, a few words or bytes of an annotation file are others."""
     draw = random.Random(seed)
-    for index, write in enumerate(WRITERS):
+    for index, write in enumerate(layouts.WRITERS):
         root = tmp_path / str(index)
         write(root)
         texts = [path for path in sorted(root.rglob('*')) if path.suffix in TEXTS]
