@@ -207,7 +207,8 @@ def faults(path: Path, size: tuple[int, int] | None = None) -> list[tuple[Kind, 
 
 @pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp'])
 def test_what_is_of_another_size_than_annotated_truncated_or_no_image_is_found(suffix: str, tmp_path: Path) -> None:
-    image, no_image = tmp_path / f'a.{suffix}', (Kind.IMAGE, 'is not an image that Pillow can read')
+    image, no_image = tmp_path / f'a.{suffix}', (
+        Kind.IMAGE, 'cannot be read: it is damaged or not an image that Pillow knows')
     save(image, PIXELS)
     assert faults(image) == faults(image, (40, 60)) == []
     assert faults(image, (60, 40)) == [
