@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openmmlab_runs.config_walk import leaves
-from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.files import write_figure, write_text
 
 if TYPE_CHECKING:
@@ -45,11 +45,9 @@ class Results(dict[str, Record]):
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
-    try:
+    with as_sentence(f'{path} has no results of this tool', 'choose another folder'):
         content = json.loads(path.read_text(encoding='utf-8'))
         return content['recipe'], content['records']
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f'{path} has no results of this tool ({explain(error)}): choose another folder.') from error
 
 
 def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:

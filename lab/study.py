@@ -14,7 +14,7 @@ from mmengine.runner import find_latest_checkpoint
 
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config, test, train
-from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.errors import UserError, as_sentence
 
 from .results import Results, Row
 
@@ -50,11 +50,8 @@ def read_study(path: str | Path) -> Study:
     Raises:
         UserError: If the file cannot be read, or a variable is missing, unknown or ambiguous.
     """
-    try:
+    with as_sentence(f'study {path} cannot be read', 'pass a config file that sets variants and metrics'):
         content = Config.fromfile(path).to_dict()
-    except Exception as error:  # a config is a program and can raise any error
-        raise UserError(f'study {path} cannot be read ({explain(error)}): pass a config file that sets variants and '
-                        'metrics.') from error
     for key, kind in (('variants', dict), ('metrics', list)):
         if not isinstance(content.get(key), kind) or not content[key]:
             raise UserError(f'{key} of study {path} is {content.get(key)!r}, but must be a non-empty {kind.__name__}.')
@@ -88,13 +85,10 @@ def set_options(cfg: Config, options: Options) -> None:
     for key, value in options.items():
         *path, last = key.split('.')
         node = cfg
-        try:
+        with as_sentence(f'option {key} of the study does not fit config {cfg.filename}', 'correct the key'):
             for part in path:
                 node = node[int(part) if isinstance(node, list) else part]
             node[int(last) if isinstance(node, list) else last] = value
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise UserError(f'option {key} of the study does not fit config {cfg.filename} ({explain(error)}): '
-                            'correct the key.') from error
 
 
 @dataclass(frozen=True)

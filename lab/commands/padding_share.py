@@ -17,7 +17,7 @@ from mmcv import rescale_size
 from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.tokens.grid import Size
 from lab.arguments import positive
-from openmmlab_runs.errors import UserError, exit_on_error, explain
+from openmmlab_runs.errors import UserError, as_sentence, exit_on_error
 from openmmlab_runs.texts import markdown_table
 
 
@@ -35,11 +35,9 @@ def read_sizes(paths: Sequence[Path], scale: tuple[int, int]) -> list[Size]:
     """Returns height and width of each image after resizing, in pixels."""
     sizes = []
     for path in paths:
-        try:
+        with as_sentence(f'{path} has no image sizes', 'give COCO annotation files'):
             images = json.loads(path.read_text())['images']
             sizes += [rescale_size((image['width'], image['height']), scale)[::-1] for image in images]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f'{path} has no image sizes ({explain(error)}): give COCO annotation files.') from error
     return sizes
 
 

@@ -11,7 +11,7 @@ from openmmlab_data.form.label_map_files import open_label_map
 from openmmlab_data.form.objects import mask
 from openmmlab_data.form.splits import split_of
 from openmmlab_runs.data.coco import Coco, Entry, read_coco, read_json, to_id
-from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.errors import UserError, as_sentence
 
 from .layouts import COCO, Reading
 
@@ -129,7 +129,7 @@ def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> di
 
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str, list[Entry]]:
     """Makes masks of things: R + 256 G + 256^2 B is a segment's id. A UserError if a PNG file or a key is missing."""
-    try:
+    with as_sentence(f'{file} has panoptic annotations that cannot be read', 'export it again'):
         categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name'])) for one in coco['categories']
                       if one.get('isthing', 1)}
         images = [dict(id=to_id(one['id']), file_name=str(one['file_name'])) for one in coco['images']]
@@ -147,9 +147,4 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str,
                     annotations.append(dict(
                         mask(pixels == code), id=len(annotations) + 1, image_id=to_id(one['image_id']),
                         category_id=category, iscrowd=int(segment.get('iscrowd', 0))))
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f'{file} has panoptic annotations that cannot be read ({explain(error)}): export it again.'
-                        ) from error
     return dict(images=images, categories=list(categories.values()), annotations=annotations)
