@@ -138,10 +138,7 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
     """Returns the config of a PyramidCPVT that computes the same as a backbone of mmdet, mmseg or mmpretrain.
 
     It builds both, gives them the same weights and compares their maps of random images. Pretrained weights stay.
-
-    Raises:
-        CannotSwap: If the backbone has a part that PyramidCPVT does not have, or gives other maps.
-        CannotBuild: If it cannot be built here.
+    Raises CannotSwap if the backbone cannot be built here, has a part that PyramidCPVT lacks, or gives other maps.
     """
     config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'

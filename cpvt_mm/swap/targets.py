@@ -31,11 +31,7 @@ class Target(NamedTuple):
         """Returns the arguments, with `arch`, of the backbone that replaces that of a config.
 
         If the old one has the same class, its arguments are kept (with a checkpoint, only KEPT), except `arch`, weights
-        and `out_indices`.
-
-        Raises:
-            CannotSwap: If the new backbone has no such maps.
-            ValueError: If `arch` is unknown.
+        and `out_indices`. Raises CannotSwap if the new backbone has no such maps.
         """
         if _is_of(self.cls, config) and not self.checkpoint:
             others = {key: value for key, value in config.items()

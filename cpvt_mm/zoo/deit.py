@@ -46,14 +46,9 @@ class PlainFormat(Format):
 
     The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. Loading adds the row of a class
     token to the token; when converting back, the token keeps the sum and its row is 0.
-
-    Attributes:
-        encoding: The config of the rotary encoding that the models have, or None. With one, files may leave out the
-            biases of queries, keys and values if all are 0.
-        bare_with: One of our names: in models with it, tables have no rows for class tokens.
     """
-    encoding: dict[str, str] | None = None
-    bare_with: str | None = None
+    encoding: dict[str, str] | None = None  # a rotary one; with it, files may leave out biases of attention that are 0
+    bare_with: str | None = None  # one of our names: in models with it, tables have no rows for class tokens
     foreign: str = FOREIGN + r'|(^|\.)freqs(\.|$)'
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:

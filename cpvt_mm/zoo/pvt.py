@@ -73,11 +73,8 @@ class PvtFormat(Format):
 
     Loading adds the row of the class token to the token; when converting back, the token keeps the sum and its row is
     0.
-
-    Attributes:
-        convs: Endings of the names of our linear layers that are 1 x 1 convolutions there.
     """
-    convs: tuple[str, ...] = ('attn.sr.proj.weight',)
+    convs: tuple[str, ...] = ('attn.sr.proj.weight',)  # our linear layers that are 1 x 1 convolutions there
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         renamed = super().to_ours(weights)

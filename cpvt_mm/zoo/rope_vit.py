@@ -37,12 +37,8 @@ class RopeVitFormat(PlainFormat):
 
     There, the two channels of a pair are neighbours, and columns come before rows. The same permutation of the
     channels of queries and keys does not change their products.
-
-    Attributes:
-        axes: Parts of a head whose pairs have frequencies of their own: 2 for `RotaryPE`, columns and rows; 1 for
-            `MixedRotaryPE`, whose files have frequencies.
     """
-    axes: int = 2
+    axes: int = 2  # parts of a head with frequencies of their own: columns and rows; 1 of `MixedRotaryPE`, in the file
     bare_with: str | None = 'blocks.0.ls1.gamma'
     foreign: str = FOREIGN
 
