@@ -22,16 +22,13 @@ class Trained(NamedTuple):
     least: float
     most: float
 
-    def note(self, scales: Sequence[float]) -> str:
-        """Returns how scales differ from those of training, if one is far; else ''."""
-        far = [scale for scale in scales if not self.least / FAR <= scale <= self.most * FAR]
-        return '' if not far else (
-            f'shown at {_range(min(far), max(far))} times their size, but in training images of {self.size[1]} x '
-            f'{self.size[0]} pixels at {_range(self.least, self.most)}')
-
-
-def _range(least: float, most: float) -> str:
-    return ' to '.join(dict.fromkeys(f'{one:.3g}' for one in (least, most)))
+    def note(self, scale: float) -> str:
+        """Returns how a scale differs from those of training, if it is far; else ''."""
+        if self.least / FAR <= scale <= self.most * FAR:
+            return ''
+        known = ' to '.join(dict.fromkeys(f'{one:.3g}' for one in (self.least, self.most)))
+        return (f'shown at {scale:.3g} times their size, but in training images of {self.size[1]} x {self.size[0]} '
+                f'pixels at {known}')
 
 
 def scale_of(sample: Any, default: float | None = None) -> float | None:
@@ -54,15 +51,6 @@ def summarized(seen: Sequence[tuple[int, int, float | None]]) -> dict[str, Any]:
     scales = [scale for *_, scale in seen if scale]
     return dict(size=np.median([size for *size, _ in seen], axis=0).astype(int).tolist(),
                 scales=np.quantile(scales, (0.01, 0.99)).tolist() if scales else None)
-
-
-def shown(size: Sequence[int], resizes: Sequence[Any]) -> tuple[float, float]:
-    """Returns the scale of width and height at which transforms show an image of a height and width."""
-    found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
-    for one in resizes:
-        found = one(found)
-    width, height = found['scale_factor']
-    return float(width), float(height)
 
 
 class Scales:
@@ -131,10 +119,14 @@ class Scales:
 
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
         scale = scale_of(packed['data_samples'], None if self.at is not None else 1.)
-        if scale and 'far' not in self.told and self.trained and (note := self.trained.note([scale])):
+        if scale and 'far' not in self.told and self.trained and (note := self.trained.note(scale)):
             self.tell('far', f'note: images are {note}: {self.remedy}.')
         return packed
 
     def shown(self, size: Sequence[int]) -> tuple[float, float]:
         """Returns the scale of the width and of the height at which the config shows an image of a height and width."""
-        return shown(size, [] if self.at is None else [self.transforms[self.at]])
+        found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
+        if self.at is not None:
+            found = self.transforms[self.at](found)
+        width, height = found['scale_factor']
+        return float(width), float(height)
