@@ -4,10 +4,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import torch
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch.optim import Optimizer
 
+from .errors import first_line, show
 from .registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 
@@ -21,10 +24,25 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
+        if self.optimizer_cfg.get('fused') and (refusal := _refusal(self.optimizer_cfg, model)):
+            self.optimizer_cfg.pop('fused')
+            show(f'note: the optimizer is built without fused=True, which torch refuses ({refusal}).')
         wrapper = super().__call__(model)
         if type(wrapper.optimizer).__module__.startswith('torch.optim.'):
             _merge(wrapper)
         return wrapper
+
+
+def _refusal(cfg: dict[str, Any], model: nn.Module) -> str:
+    """Returns why a fused optimizer cannot step, which torch would tell in the first iteration; '' if it can."""
+    try:
+        for device, dtype in {(one.device, one.dtype) for one in model.parameters() if one.requires_grad}:
+            probe = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+            probe.grad = torch.zeros_like(probe)
+            OPTIMIZERS.build(dict(cfg, params=[probe])).step()
+    except (RuntimeError, TypeError) as error:
+        return first_line(error) if 'fused' in str(error) else ''  # others are told when the optimizer is built
+    return ''
 
 
 def _merge(wrapper: OptimWrapper) -> None:

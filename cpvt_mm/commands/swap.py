@@ -27,9 +27,14 @@ def parse_args() -> argparse.Namespace:
                         '--backbone names, such as dinov3-small, else random')
     parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
                         'data and schedule to take; the data of the config if not given')
-    parser.add_argument('--optimizer', '--schedule', action='store_true',
+    parser.add_argument('--optimizer', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
-    return parser.parse_args()
+    parser.add_argument('--schedule', action='store_true', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.schedule:
+        say('note: --schedule is called --optimizer now.')
+        args.optimizer = True
+    return args
 
 
 def swap(cfg: Config, args: argparse.Namespace) -> Config:

@@ -1,17 +1,24 @@
 """At which scale images are shown, in training and in predictions: pixels that a model gets, by those of the image."""
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import show
+from openmmlab_runs.files import IMAGE_SUFFIXES
+from openmmlab_runs.pictures.bands import read_header
+
+from .datasets import build_unread, listed, unwrap
 
 KEY = 'images_of_training'  # of `meta` in a checkpoint, with what `summarized` returns
+MEASURED = 50  # images of training whose sizes are read, if the checkpoint does not tell
 FAR = 1.5  # times the scale of training
 TileScale: TypeAlias = float | Literal['train', 'config']
 
@@ -22,13 +29,16 @@ class Trained(NamedTuple):
     least: float
     most: float
 
-    def note(self, scale: float) -> str:
-        """Returns how a scale differs from those of training, if it is far; else ''."""
-        if self.least / FAR <= scale <= self.most * FAR:
-            return ''
-        known = ' to '.join(dict.fromkeys(f'{one:.3g}' for one in (self.least, self.most)))
-        return (f'shown at {scale:.3g} times their size, but in training images of {self.size[1]} x {self.size[0]} '
-                f'pixels at {known}')
+    def note(self, scales: Sequence[float]) -> str:
+        """Returns how scales differ from those of training, if one is far; else ''."""
+        far = [scale for scale in scales if not self.least / FAR <= scale <= self.most * FAR]
+        return '' if not far else (
+            f'shown at {_range(min(far), max(far))} times their size, but in training images of {self.size[1]} x '
+            f'{self.size[0]} pixels at {_range(self.least, self.most)}')
+
+
+def _range(least: float, most: float) -> str:
+    return ' to '.join(dict.fromkeys(f'{one:.3g}' for one in (least, most)))
 
 
 def scale_of(sample: Any, default: float | None = None) -> float | None:
@@ -53,16 +63,41 @@ def summarized(seen: Sequence[tuple[int, int, float | None]]) -> dict[str, Any]:
                 scales=np.quantile(scales, (0.01, 0.99)).tolist() if scales else None)
 
 
+def shown(size: Sequence[int], resizes: Sequence[Any]) -> tuple[float, float]:
+    """Returns the scale of width and height at which transforms show an image of a height and width."""
+    found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
+    for one in resizes:
+        found = one(found)
+    width, height = found['scale_factor']
+    return float(width), float(height)
+
+
+def _measured(cfg: Config) -> dict[str, Any] | None:
+    """Returns the middle size of a config's images of training, if they are at hand, and their scales."""
+    seen: list[tuple[int, int, float | None]] = []
+    for _, one in unwrap((cfg.get('train_dataloader') or {}).get('dataset') or {}, ''):
+        with suppress(Exception):  # datasets and files can raise any error, and this is for a note
+            dataset: Any = build_unread(one)
+            folder = dataset.data_prefix.get('img') or dataset.data_prefix['img_path']
+            names = [] if '://' in folder else listed(dataset, folder, IMAGE_SUFFIXES)
+            steps = one.get('pipeline') or ()
+            resizes = [TRANSFORMS.build(step) for step in steps if 'Resize' in step['type']]
+            for size in [read_header(Path(folder, name))[:2] for name in names[::len(names) // MEASURED + 1]]:
+                seen.append((*size, None if mixes(steps) else _mean(shown(size, resizes))))
+    return summarized(seen) if seen else None
+
+
 class Scales:
     """Shows tiles at the scale of training, and tells once if images are shown far from it.
 
     Args:
         transforms: A pipeline of tests, in place: this object is appended, to see each image as it is shown.
         meta: The entry `meta` of the checkpoint.
+        cfg: The config, whose images of training are measured if the checkpoint does not tell.
     """
 
-    def __init__(self, transforms: list[Any], meta: Mapping[str, Any]) -> None:
-        self.transforms, self.meta = transforms, meta
+    def __init__(self, transforms: list[Any], meta: Mapping[str, Any], cfg: Config) -> None:
+        self.transforms, self.meta, self.cfg = transforms, meta, cfg
         self.at = next((index for index, one in enumerate(transforms) if 'Resize' in type(one).__name__), None)
         self.told: set[str] = set()  # what is told only once
         self.remedy = ''
@@ -70,7 +105,8 @@ class Scales:
 
     @cached_property
     def trained(self) -> Trained | None:
-        if not (known := self.meta.get(KEY)):
+        known = self.meta.get(KEY) or _measured(self.cfg)
+        if known is None:
             return None
         return Trained(known['size'], *(known['scales'] or [_mean(self.shown(known['size']))] * 2))
 
@@ -119,14 +155,10 @@ class Scales:
 
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
         scale = scale_of(packed['data_samples'], None if self.at is not None else 1.)
-        if scale and 'far' not in self.told and self.trained and (note := self.trained.note(scale)):
+        if scale and 'far' not in self.told and self.trained and (note := self.trained.note([scale])):
             self.tell('far', f'note: images are {note}: {self.remedy}.')
         return packed
 
     def shown(self, size: Sequence[int]) -> tuple[float, float]:
         """Returns the scale of the width and of the height at which the config shows an image of a height and width."""
-        found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
-        if self.at is not None:
-            found = self.transforms[self.at](found)
-        width, height = found['scale_factor']
-        return float(width), float(height)
+        return shown(size, [] if self.at is None else [self.transforms[self.at]])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.logging import print_log
 from torch import nn
 
@@ -13,6 +14,15 @@ from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import asks_for_masks
 from openmmlab_runs.errors import UserError
+
+
+def check_optim_wrapper(cfg: Config, instead: str) -> None:
+    """Raises a UserError unless one optimizer trains the model, in mixed precision only on a GPU."""
+    if 'optimizer' not in cfg.optim_wrapper:
+        raise UserError('optim_wrapper of the config has no optimizer: set optim_wrapper.optimizer, the one for all '
+                        'parts of the model.')
+    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
+        raise UserError(f'Mixed precision needs a GPU, but torch sees none: {instead}')
 
 
 def check_pretrained(cfg: Config) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import is_distributed
+from mmengine.fileio import dump
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
@@ -160,10 +161,11 @@ class RunConfig(Config):
         return assignments(self.to_dict())
 
     def dump(self, file: str | Path | None = None) -> str | None:
-        """Writes Python atomically, and JSON and YAML as mmengine does."""
-        if file is None or Path(file).suffix != '.py':
-            return super().dump(file)
-        write_text(Path(file), self.pretty_text)
+        """Writes Python, JSON or YAML, by the suffix of the file; without a file, returns it for the config's own."""
+        if file is None:
+            return super().dump()
+        suffix = Path(file).suffix
+        write_text(Path(file), self.pretty_text if suffix == '.py' else dump(self.to_dict(), file_format=suffix[1:]))
         return None
 
 

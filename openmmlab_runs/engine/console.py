@@ -26,8 +26,6 @@ OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the ali
                 'Failed to search registry', 'Default ``avg_non_ignore`` is False', 'torch.meshgrid: in an upcoming',
                 # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
                 'Resumed iteration number is not divisible by')
-
-
 # What is printed of a line of mmengine's LoggerHook: learning rates, the time left, and the loss.
 PROGRESS = re.compile(r'\S*lr: \S+|\beta: .+?(?=  )|\bloss: \S+')
 
@@ -59,7 +57,8 @@ class ReaderHandler(logging.Handler):
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
             say(f'\n{message}\n' if '\n' in message else message)
         elif record.module == 'logger_hook' and 'eta: ' in message:
-            say('  '.join([message[:message.index(']  ') + 1], *PROGRESS.findall(message)]))
+            step, _, values = message.partition(']  ')
+            say('  '.join([f'{step}]', *PROGRESS.findall(values)]) if values else message)
         elif (record.levelno == logging.WARNING and message not in self.warnings
               and not message.startswith(OF_EVERY_RUN) and is_main_process()):
             self.warnings.add(message)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.device import get_device
 from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
@@ -28,7 +27,7 @@ from openmmlab_runs.registry import in_scope
 from openmmlab_runs.signals import handlers_restored
 from openmmlab_runs.texts import some
 
-from .checks import check_classes, check_pretrained, trained_classes
+from .checks import check_classes, check_optim_wrapper, check_pretrained, trained_classes
 from .config import secrets_of
 from .console import ReadableRunner, readable_console
 from .loops import lost_workers
@@ -62,9 +61,7 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
         cfg.optim_wrapper.dtype = cfg.optim_wrapper.get('dtype') if amp is True else amp
-    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
-        raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
-            'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
+    check_optim_wrapper(cfg, 'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.')
     with (readable_console(verbose), process_group(cfg), handlers_restored(), ExitStack() as holding,
           failures_as_user_errors('training cannot begin', cfg.work_dir, resumable=True) as run):
         with all_or_none():

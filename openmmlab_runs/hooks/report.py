@@ -2,6 +2,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ class ReportHook(Hook):
         self.classes = ''  # the text on metrics by class
 
     def before_train(self, runner: Runner) -> None:
-        self.is_training = True
+        self.is_training = self.is_first = True
         show(table(summary(runner)))
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if self.is_first:  # LoggerHook tells nothing for many iterations
+            self.is_first = False
+            show(f'{timedelta(seconds=int(runner.message_hub.get_info("eta", 0)))} left, by the first iteration')
 
     def before_val(self, runner: Runner) -> None:
         self.confusion = Confusion(runner.val_loop)

@@ -128,7 +128,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
     inferencer.bands_loader = loader
-    inferencer.scales = Scales(inferencer.pipeline.transforms, opened.meta)
+    inferencer.scales = Scales(inferencer.pipeline.transforms, opened.meta, cfg)
     take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
     inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
     inferencer.score_thr = _best_scores((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model)

@@ -194,6 +194,15 @@ def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_to
     assert model.bias.grad.norm() < 1
 
 
+@pytest.mark.parametrize('kind, where', [
+    ('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta'), ('AdamW', torch.complex64)])
+def test_without_fused_kernels_a_note_tells_and_the_plain_ones_are_used(kind: str, where: Any, log: list) -> None:
+    groups = built(nn.Linear(2, 2).to(where), MERGED, type=kind, fused=True).optimizer.param_groups
+    assert len(groups) == 2 and not groups[0].get('fused')
+    assert next(text for _, text in log if 'fused=True' in text).startswith(
+        'note: the optimizer is built without fused=True, which torch refuses (')
+
+
 Groups = list[dict[str, Any]]
 
 

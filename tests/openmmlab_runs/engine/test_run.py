@@ -43,7 +43,7 @@ def upernet(toy_shapes: Path) -> TrainConfig:
 @pytest.mark.parametrize('amp, dtype', [(True, 'bfloat16'), ('float16', 'float16')])
 def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, dtype: str,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('openmmlab_runs.engine.run.get_device', lambda: 'cpu')  # it ends there
+    monkeypatch.setattr('openmmlab_runs.engine.checks.get_device', lambda: 'cpu')  # it ends there
     refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
     assert cfg.optim_wrapper.dtype == dtype
 
@@ -107,6 +107,7 @@ def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: T
 @pytest.mark.parametrize('options, words', [
     # As where the config says that training resumes, not the caller.
     ({'resume': True, 'model.decode_head.channels': 32}, 'iter_4.pth does not fit the model'),
+    ({'optim_wrapper': dict(_delete_=True, constructor='OfMine')}, 'optim_wrapper of the config has no optimizer'),
     ({'runner_type': 'FlexibleRunner'}, 'runner_type is FlexibleRunner, which is not a kind of Runner')])
 def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, upernet: TrainConfig, whole: Path
                                            ) -> None:
