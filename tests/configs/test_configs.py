@@ -160,8 +160,8 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
     tokens = [name for name in TOKENS if getattr(model.backbone, name, None) is not None]
     norm = [] if is_classifier or path in REAL else ['norm']
     # These learn at another rate than the rest.
-    is_pretrained = path in REAL and cfg.model.backbone.get('init_cfg')
-    rates = ['backbone'] if is_pretrained else ['head'] if re.match('segf.*pvtv2', path.stem) else []
+    is_slow = path in REAL and cfg.model.backbone.get('init_cfg')
+    rates = (['backbone'] if is_slow else ['head'] if 'segf' in path.stem else []) if 'pvtv2' in path.stem else []
     if re.match('(dino|mask2former)_.*(coco|ade20k)', path.stem):  # the rules of the source, and of the backbone
         keys = [key for key, rule in cfg.optim_wrapper.paramwise_cfg.custom_keys.items() if rule.get('decay_mult') == 0]
         assert ('position_encoding' in keys) == ('cpvt' in path.stem)
