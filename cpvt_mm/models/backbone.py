@@ -10,7 +10,7 @@ from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
-from cpvt_mm.tokens.grid import Size, grid_of, to_tokens
+from cpvt_mm.tokens.grid import Grid, Size, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
 from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
@@ -77,16 +77,16 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
             UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
         """
-        self.check(x, valid_sizes)
+        traced = is_traced(x)
+        if not traced:
+            self.check(x, valid_sizes)
         if self.padding or self.spans_frames:
-            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames, is_traced(x))
+            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames, traced)
             return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
-        return self.outputs(to_tokens(x), grid_of(x))
+        return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3], is_traced=traced))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
         """Raises a ValueError unless images fit; `valid_sizes` need `padding='exact'`."""
-        if is_traced(x):
-            return
         channels = self.in_channels
         if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
             raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at '
@@ -105,11 +105,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
         It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
-        sizes = [(image.shape[1], image.shape[2]) for image in images]
-        whole = several_sizes.padded_size(sizes, 1)
-        outs = self(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
-        return [self.fit_outputs(tuple(several_sizes.image_of(out, i) for out in outs), whole, size)
-                for i, size in enumerate(sizes)]
+        return several_sizes.forward_packed(self, images, num_frames)
 
     def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.tokens.grid import grid_of, to_output, to_tokens
 from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice
 
 Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
@@ -82,7 +83,8 @@ class TimmFeatures(nn.Module):
         if self.padding:
             raise ValueError(f'padding is {self.padding!r}, but forward_intermediates takes images that fill the '
                              'batch: build the backbone with padding=None.')
-        self.check(x)
+        if not is_traced(x):
+            self.check(x)
         count = len(list(self.get_submodule(self.parts).children()))
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]

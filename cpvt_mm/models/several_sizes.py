@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
-from cpvt_mm.tokens.coordinates import eager, grid_size, is_exported, pad_or_crop, round_up
+from cpvt_mm.tokens.coordinates import eager, grid_size, pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Grid, Size, to_tokens
 from cpvt_mm.tokens.layout import Cells
 from cpvt_mm.tokens.packing import Packing, pack
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
+TELLS_EXPORT = torch.__version__ >= '2.13'
 
 
 class Cut(NamedTuple):
@@ -42,9 +43,33 @@ class Cut(NamedTuple):
         return self.packing
 
 
-@eager
+def forward_packed(backbone: 'Backbone', images: Sequence[Tensor], num_frames: int | None) -> list[tuple[Output, ...]]:
+    """Computes what `Backbone.forward_packed` describes."""
+    sizes = [(image.shape[1], image.shape[2]) for image in images]
+    whole = padded_size(sizes, 1)
+    outs = backbone(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
+    return [backbone.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
+
+
+def is_exported() -> bool:
+    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+        return True
+    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
+        return False
+    # Before torch 2.13, is_exporting() is True for torch.compile, too.
+    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
+
+
 def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
             traced: bool) -> tuple[Tensor, Cells, Size]:
+    """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
+    run = _arrange if is_exported() else _arrange_eagerly
+    return run(backbone, x, valid_sizes, num_frames, traced)
+
+
+def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
+             traced: bool) -> tuple[Tensor, Cells, Size]:
     """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
 
     Images of one padded size are pixels `(B, H * W, in_channels)` of a grid, others are `Cut`.
@@ -64,6 +89,9 @@ def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None,
             return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
         padded, frames = next(iter(groups))
     return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, is_traced=traced), padded
+
+
+_arrange_eagerly = eager(_arrange)
 
 
 def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:

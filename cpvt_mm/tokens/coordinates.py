@@ -10,7 +10,6 @@ from torch import Tensor
 from .tracing import has_size, is_traced
 
 CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
-TELLS_EXPORT = torch.__version__ >= '2.13'
 Args = ParamSpec('Args')
 Result = TypeVar('Result')
 
@@ -87,26 +86,13 @@ def cached(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-def is_exported() -> bool:
-    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
-        return True
-    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
-        return False
-    # Before torch 2.13, is_exporting() is True for torch.compile, too.
-    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
-
-
 def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
-    """Decorates a function that torch.compile leaves to Python, where a graph ends; exported code records it.
-
-    `torch.compiler.disable` would import torch._dynamo at once, which takes a second: here it is called when something
-    is compiled.
+    """Decorates a function that torch.compile leaves to Python, where a graph ends. `torch.compiler.disable` would
+    import torch._dynamo at once, which takes a second: here it is called when something is compiled.
     """
     @functools.wraps(function)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        is_left = torch.compiler.is_compiling() and not is_exported()
-        here = torch.compiler.disable(function) if is_left else function
+        here = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
         return here(*args, **kwargs)
 
     return call
