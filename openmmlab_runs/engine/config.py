@@ -31,6 +31,9 @@ LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD
 READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
         'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
         'tta_model', 'tta_pipeline'} - {'self', 'cfg'}
+# What must be a dict, if it is set.
+DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *(
+    f'{split}_dataloader' for split in SPLITS))
 # Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
                 lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
@@ -94,13 +97,16 @@ def _reasons(error: BaseException) -> str:
 
 
 def check_config(cfg: Config) -> None:
-    """Raises a UserError for old keys, and an order of channels that bands do not have."""
+    """Raises a UserError for old keys, what is no dict, and an order of channels that bands do not have."""
     # Some of mmpretrain's own configs still have old keys beside the new ones.
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
     for key, new in OLD_KEYS.items():
         if key in cfg and not is_mixed:
             raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
                             f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+    for key in DICTS:
+        if cfg.get(key) is not None and not isinstance(cfg[key], dict):
+            raise UserError(f'{key} of config {cfg.filename} is {cfg[key]!r}, but must be a dict: correct it.')
     preprocessor = (cfg.get('model') or {}).get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     if preprocessor.get('bgr_to_rgb') and any(bands_loader(cfg.get(f'{split}_dataloader')) for split in SPLITS):
         raise UserError('data_preprocessor.bgr_to_rgb is True, but LoadBandsFromFile loads no BGR: set it False.')
