@@ -2,6 +2,7 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from json import JSONDecodeError
 from typing import Any, Literal, NamedTuple
 
 from mmengine.dataset import BaseDataset
@@ -10,6 +11,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
 from openmmlab_runs.config_walk import dicts
+from openmmlab_runs.errors import first_line
 from openmmlab_runs.files import what_is
 
 from .coco import read_coco
@@ -95,7 +97,10 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
     if layout == 'label maps':
         return _check_label_maps(dataset)
     if layout == 'images':
-        dataset.full_init()
+        try:
+            dataset.full_init()
+        except JSONDecodeError as error:
+            raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
         paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
         name = type(dataset).__name__
         note = Finding(Kind.NOT_CHECKED, file or name, f'belongs to a {name}, of which only images are checked')

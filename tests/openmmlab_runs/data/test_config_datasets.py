@@ -14,8 +14,10 @@ from mmengine.config import Config
 from lab.commands.toy_shapes import CLASSES
 from openmmlab_data.file_checks import check_files
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
+from openmmlab_runs.data.datasets import build_unread, check_annotations
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.registry import in_scope
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
 from tests.tools.conftest import change_annotations
 
@@ -249,3 +251,12 @@ def test_a_damaged_archive_ends_a_run_before_it_begins(path: Path, data: Path) -
     os.truncate(f'{data}.zip', 5120)
     said = refusal(check, toy(path, root))
     assert said.startswith('train_dataloader.dataset cannot be read: zip://') and 'the archive is damaged' in said
+
+
+@pytest.mark.parametrize('kind', ['CocoDataset', 'CocoPanopticDataset', 'Objects365V1Dataset'])
+def test_a_file_of_json_that_is_cut_is_named(kind: str, tmp_path: Path) -> None:
+    (tmp_path / 'a.json').write_text('{"images": [')
+    with in_scope('mmdet'):
+        dataset = build_unread(dict(type=kind, data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='')))
+    told = refusal(check_annotations, dataset, False, False)
+    assert told.startswith(f'{tmp_path}/a.json is not JSON (Expecting value: line 1 column 13')
