@@ -138,8 +138,8 @@ LINES = {
     'train my.py': (
         'Checking model and data. All details are in ',
         '(model|weights|train|val|classes|batch|schedule|results in|loss and metrics|best checkpoint)  +', CLASSES,
-        r'Iter\((train|val)\) +\[\d/\d\]  ', 'validation after ', 'coco/bbox_', 'work_dirs/.*confusion.png ',
-        'The metric has no boxes '),
+        'first iteration done; ', r'Iter\((train|val)\) +\[\d/\d\]  ', 'validation after ', 'coco/bbox_',
+        'work_dirs/.*confusion.png ', 'The metric has no boxes '),
     'test my.py work_dirs/my/iter_2.pth': (
         'Checking model and data. All details are in ', r'Iter\(test\) \[\d/4\]  ', 'coco/bbox_', 'test, by class ',
         'work_dirs/.*confusion.png ', CLASSES, 'The metric has no boxes ', 'Predictions take the best scores '),

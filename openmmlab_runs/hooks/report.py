@@ -60,7 +60,8 @@ class ReportHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.is_first:  # LoggerHook tells nothing for many iterations
             self.is_first = False
-            show(f'{timedelta(seconds=int(runner.message_hub.get_info("eta", 0)))} left, by the first iteration')
+            left = timedelta(seconds=int(runner.message_hub.get_info('eta', 0)))
+            show(f'first iteration done; {left} left at its speed')
 
     def before_val(self, runner: Runner) -> None:
         self.confusion = Confusion(runner.val_loop)
