@@ -97,7 +97,7 @@ def _reasons(error: BaseException) -> str:
 
 
 def check_config(cfg: Config) -> None:
-    """Raises a UserError for old keys, what is no dict, and an order of channels that bands do not have."""
+    """Raises a UserError for old keys, parts that cannot be read, and an order of channels that bands do not have."""
     # Some of mmpretrain's own configs still have old keys beside the new ones.
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
     for key, new in OLD_KEYS.items():
@@ -107,6 +107,8 @@ def check_config(cfg: Config) -> None:
     for key in DICTS:
         if cfg.get(key) is not None and not isinstance(cfg[key], dict):
             raise UserError(f'{key} of config {cfg.filename} is {cfg[key]!r}, but must be a dict: correct it.')
+        if 'dataloader' in key and cfg.get(key) and 'dataset' not in cfg[key]:
+            raise UserError(f'{key} of config {cfg.filename} has no dataset, but {", ".join(cfg[key])}: add it.')
     preprocessor = (cfg.get('model') or {}).get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     if preprocessor.get('bgr_to_rgb') and any(bands_loader(cfg.get(f'{split}_dataloader')) for split in SPLITS):
         raise UserError('data_preprocessor.bgr_to_rgb is True, but LoadBandsFromFile loads no BGR: set it False.')

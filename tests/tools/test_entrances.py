@@ -114,6 +114,7 @@ CONFIGS: dict[str, tuple[str, str]] = {
     'a head': (changed(decode_head="type='UPerHed'"), 'UPerHed'),
     'channels': (changed(decode_head='in_channels=[1, 2, 3, 4]'), 'decode_head'),
     'no model': ('model = dict(_delete_=True)', 'model'), 'a number': ('model = 3', 'model'),
+    'no data set': ('val_dataloader = dict(_delete_=True, batch_size=2)', 'val_dataloader'),
     'an error': ("raise ImportError('no colour today')", 'no colour today'), 'cut': ('model = dict(', 'own.py')}
 OF_CONFIGS = {**{name: command for name, command in COMMANDS.items() if 'init_cfg' not in name and 'model' not in name
                  and name not in ('train load_from', 'train --resume', 'convert_checkpoint')},
