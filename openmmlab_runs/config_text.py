@@ -20,6 +20,7 @@ from mmengine.registry import Registry
 from mmengine.utils import get_object_from_string
 
 from .config_walk import walk
+from .errors import UserError
 from .libraries import require
 from .texts import printable
 
@@ -89,7 +90,10 @@ def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]
-    places = {part['type'] for part in parts if isinstance(part.get('type'), str) and part['type'].count('.') > 1}
+    kinds = [part['type'] for part in parts if isinstance(part.get('type'), str)]
+    if relative := [kind for kind in kinds if kind.startswith('.')]:
+        raise UserError(f'type is {relative[0]!r} in config {cfg.filename}, which is no name of a class: correct it.')
+    places = {kind for kind in kinds if kind.count('.') > 1}
     scope = content.get('default_scope')
     if scope is None and 'default_scope' in content:
         owners = (str(part.get('type')).partition('.')[0] for part in parts)
@@ -97,11 +101,11 @@ def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     if not places or scope not in libraries:
         return cfg if scope == cfg.get('default_scope') else Config(content, cfg.text, cfg.filename)
     require(scope)
-    kinds = {place: find(place) for place in places}  # what is not imported yet is not registered
+    found = {place: find(place) for place in places}  # what is not imported yet is not registered
     names = dict(registered(scope))
     for part in parts:
         if part.get('type') in places:
-            part['type'] = names.get(kinds[part['type']], part['type'])
+            part['type'] = names.get(found[part['type']], part['type'])
     return Config(content, cfg.text, cfg.filename)
 
 

@@ -111,6 +111,7 @@ CONFIGS: dict[str, tuple[str, str]] = {
     'an argument': (changed(backbone='drop_path=0.1'), 'drop_path'),
     'a value': (changed(backbone="arch='tinyy'"), 'tinyy'),
     'a type': (changed(backbone="type='PyramidCVPT'"), 'PyramidCVPT'),
+    'no name': (changed(backbone="type='../x'"), '../x'),
     'a head': (changed(decode_head="type='UPerHed'"), 'UPerHed'),
     'channels': (changed(decode_head='in_channels=[1, 2, 3, 4]'), 'decode_head'),
     'no model': ('model = dict(_delete_=True)', 'model'), 'a number': ('model = 3', 'model'),
