@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
 from openmmlab_runs.checkpoints.loading import bands_loader
+from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.data.datasets import unwrap
 from openmmlab_runs.pictures.bands import to_view
 from openmmlab_runs.pictures.prediction import of_sample
@@ -30,8 +31,8 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     Returns None if no sample can be loaded, or none has boxes or a label map.
     """
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
-    pipeline = [one for one in part.get('pipeline') or ()
-                if one['type'].rpartition('.')[2].startswith(('Load', 'Pack'))]
+    pipeline = [one for one in dicts(part.get('pipeline'))
+                if str(one.get('type')).rpartition('.')[2].startswith(('Load', 'Pack'))]
     tiles: list[tuple[str, np.ndarray]] = []
     # pycocotools prints.
     with in_scope(cfg.default_scope), warnings.catch_warnings(), redirect_stdout(StringIO()):

@@ -117,7 +117,7 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
     """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
     for split in splits:
         loader = cfg[f'{split}_dataloader']
-        resizes = [step for step in loader['dataset'].get('pipeline') or () if step.get('type') == 'Resize']
+        resizes = [step for step in dicts(loader['dataset'].get('pipeline')) if step.get('type') == 'Resize']
         if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
                 not step.get('keep_ratio') and step.get('scale') for step in resizes):
             continue
