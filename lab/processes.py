@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +36,11 @@ def run_tasks(tasks: Mapping[str, Task[T]], jobs: int, where: str = 'processes',
     """
     # Jobs, and this process's children, import the modules that this process imports.
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
+    if not tasks:
+        return
     waiting, running = dict(tasks), dict[str, Any]()
-    place = _processes(jobs, start) if where == 'processes' else _ray() if where == 'ray' else _submitit(where, logs)
+    place = (_processes(min(jobs, len(tasks)), start) if where == 'processes' else _ray() if where == 'ray' else
+             _submitit(where, logs))
     with place as submit:
         while waiting or running:
             for name in [*waiting][:jobs - len(running)]:
@@ -65,6 +68,8 @@ def _processes(jobs: int, start: Callable[[], object] | None) -> Iterator[Callab
     # Torch's threads do not survive a fork.
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context('spawn'), _start, (start,))
     try:
+        # All processes start now: until its next result, the pool does not notice that a later one died.
+        wait([pool.submit(os.getpid) for _ in range(jobs)])
         yield pool.submit
     except BaseException as error:
         for process in multiprocessing.active_children():
