@@ -27,9 +27,9 @@ from .texts import printable
 WIDTH = 120
 
 
-def without_templates(source: str) -> str:
-    """Returns source of values without templates: every second brace becomes an escape."""
-    return re.sub(r'(?<=\{)\{', lambda _: r'\x7b', source)
+def without_templates(source: str, brace: str = r'\x7b') -> str:
+    """Returns source of values without templates; `brace` is how a string of its language writes a brace."""
+    return re.sub(r'(?<=\{)\{', lambda _: brace, source)
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:
@@ -87,6 +87,7 @@ def comment(lines: Iterable[str]) -> str:
 def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     """Returns a config whose types are names of classes, not classes or places such as `mmdet.models.MaskRCNN`, and
     whose `default_scope`, if it is None, is that of `libraries` that the model is of. Other configs stay unchanged.
+    Raises a UserError for a type that begins with a dot.
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
 
-from .errors import UserError, first_line
+from .errors import UserError, explain, first_line
 from .files import what_is
 from .waiting import TooLong, within
 
@@ -138,7 +138,7 @@ def limited(path: str, action: Callable[[], T], size: Callable[[], int], seconds
     except FINAL:
         raise
     except Exception as error:  # each store has errors of its own
-        reason = str(error) if isinstance(error, TooLong) else f'{type(error).__name__}: {first_line(error)}'
+        reason = str(error) if isinstance(error, TooLong) else explain(error)
         if isinstance(error, PermissionError):
             raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
                             ) from error

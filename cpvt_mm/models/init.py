@@ -69,9 +69,11 @@ class PretrainedInitMixin(BaseModule):
         """
         init_cfg, is_new = self.init_cfg, not self.is_init
         pretrained, self.init_cfg = split_init_cfg(init_cfg)
-        with logging_from(logging.WARNING, MMLogger.get_current_instance()):  # INFO is four lines for each parameter
-            super().init_weights()  # warns if it is not new
-        self.init_cfg = init_cfg
+        try:
+            with logging_from(logging.WARNING, MMLogger.get_current_instance()):  # INFO: four lines for each parameter
+                super().init_weights()  # warns if it is not new
+        finally:
+            self.init_cfg = init_cfg
         for cfg in pretrained if is_new else ():
             check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
             if 'checkpoint' not in cfg:

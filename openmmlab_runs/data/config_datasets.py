@@ -12,7 +12,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 
 from openmmlab_runs.config_walk import dicts, walk
-from openmmlab_runs.errors import UserError, first_line, missing_file, show
+from openmmlab_runs.errors import UserError, explain, first_line, missing_file, show
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import some
@@ -104,7 +104,7 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
             Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
-            f'is not checked ({type(error).__name__}: {first_line(error)})'))
+            f'is not checked ({explain(error)})'))
     findings += _check_batches(cfg, splits, plan.samples)
     for split in splits:
         findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)

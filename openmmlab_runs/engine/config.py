@@ -2,19 +2,21 @@
 """
 import difflib
 import inspect
+import json
+import math
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from mmengine.config import Config
 from mmengine.dist import is_distributed
-from mmengine.fileio import dump
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from openmmlab_runs.checkpoints.loading import bands_loader
-from openmmlab_runs.config_text import assignments, to_text_style
+from openmmlab_runs.config_text import assignments, to_text_style, without_templates
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError, as_sentence, filter_for_readers, first_line
@@ -170,11 +172,25 @@ class RunConfig(Config):
 
     def dump(self, file: str | Path | None = None) -> str | None:
         """Writes Python, JSON or YAML, by the suffix of the file; without a file, returns it for the config's own."""
+        suffix = Path(file or self.filename or '.py').suffix
+        if suffix == '.json':
+            text = without_templates(json.dumps(self.to_dict(), default=str), r'\u007b')
+        elif suffix in ('.yaml', '.yml'):
+            text = without_templates(yaml.dump(self.to_dict(), Dumper=_Dumper, width=math.inf, sort_keys=False))
+        else:
+            text = self.pretty_text
         if file is None:
-            return super().dump()
-        suffix = Path(file).suffix
-        write_text(Path(file), self.pretty_text if suffix == '.py' else dump(self.to_dict(), file_format=suffix[1:]))
+            return text
+        write_text(Path(file), text)
         return None
+
+
+class _Dumper(yaml.Dumper):
+    """Writes YAML with quotes around what looks like a template, so that it can have escapes."""
+
+
+_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
+    'tag:yaml.org,2002:str', text, '"' if '{{' in text else None))
 
 
 def of_run(cfg: Config) -> Config:
