@@ -1,22 +1,21 @@
 """Measures the shape of this repository: lines, files, circles of imports, and what a forward pass runs.
 
-`tests/test_house.py` compares the numbers with `[tool.house]` in pyproject.toml.
+The sizes are for information. `tests/test_house.py` holds the rules: one direction of imports, no circles, files and
+functions that a reader can survey, and few Python calls in a forward pass.
 """
 import ast
 import cProfile
 import pstats
-import re
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cpvt_mm import PyramidCPVT, create_backbone
+from cpvt_mm import create_backbone
 from cpvt_mm.encodings import PEG
-from cpvt_mm.models.backbone import Backbone
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_data', 'openmmlab_compat', 'lab')
@@ -33,10 +32,6 @@ def length(path: Path) -> int:
     return path.read_bytes().count(b'\n')
 
 
-def words(*paths: Path) -> int:
-    return sum(len(path.read_text().split()) for path in paths)
-
-
 def definitions(path: Path) -> Iterator[tuple[str, Definition]]:
     """Yields the functions and methods of a file with their names, a method as `Class.method`."""
     def inside(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
@@ -46,12 +41,6 @@ def definitions(path: Path) -> Iterator[tuple[str, Definition]]:
             name = getattr(child, 'name', '') if isinstance(child, ast.ClassDef | Definition) else ''
             yield from inside(child, f'{prefix}{name}.' if name else prefix)
     yield from inside(ast.parse(path.read_text()), '')
-
-
-def arguments_of(node: Definition) -> int:
-    """Returns the number of arguments, without `self` and `cls`."""
-    names = [arg.arg for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
-    return len(names) - (names[:1] in (['self'], ['cls']))
 
 
 def imports(path: Path) -> set[str]:
@@ -105,18 +94,6 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
                                       for room in graph if room in reach[room]}]
 
 
-def repeated_names() -> list[str]:
-    """Returns names of files and of public classes that occur more than once in the packages.
-
-    Each package may have a `registry`, as mmengine looks for one, and `commands` are called as people type them.
-    """
-    files = [path for path in python_files(*PACKAGES)
-             if path.stem not in ('__init__', '__main__', 'registry') and path.parent.name != 'commands']
-    classes = [node.name for path in files for node in ast.parse(path.read_text()).body
-               if isinstance(node, ast.ClassDef) and not node.name.startswith('_')]
-    return [name for name, count in Counter([*(path.name for path in files), *classes]).items() if count > 1]
-
-
 def sizes() -> dict[str, tuple[int, int]]:
     """Returns the lines and files of Python of each folder, of all but tests, and of the tests."""
     found = {name: (sum(map(length, paths)), len(paths))
@@ -128,22 +105,12 @@ def sizes() -> dict[str, tuple[int, int]]:
     return {**found, 'tests': (sum(map(length, tests)), len(tests))}
 
 
-def shape() -> dict[str, int]:
-    """Returns the largest of each kind, and the words of the docs."""
-    functions = [(name, node) for path in python_files(*SOURCE) for name, node in definitions(path)]
-    backbones = {f'{kind.__name__}.__init__' for kind in (PyramidCPVT, *Backbone.__subclasses__())}
-    return {
-        'lines of a file': max(map(length, python_files(*SOURCE))),
-        'lines of a function': 1 + max((node.end_lineno or 0) - node.lineno for _, node in functions),
-        'arguments of a function': max(arguments_of(node) for name, node in functions if name not in backbones),
-        'arguments of a backbone': max(arguments_of(node) for name, node in functions if name in backbones),
-        'circles of folders': len(circles(import_graph())),
-        'names that occur twice': len(repeated_names()),
-        'cpvt_mm in openmmlab_*': sum(len(re.findall('cpvt_mm', path.read_text()))
-                                      for path in python_files(*PACKAGES[1:4])),
-        'words of docs': words(*(path for path in (ROOT / 'docs').rglob('*.md') if '_build' not in path.parts)),
-        'words of CHANGELOG': words(ROOT / 'CHANGELOG.md'),
-    }
+def longest() -> dict[str, tuple[int, str]]:
+    """Returns the lines and the name of the longest file and of the longest function."""
+    paths = python_files(*SOURCE)
+    functions = [(1 + (node.end_lineno or 0) - node.lineno, f'{path.relative_to(ROOT)}: {name}')
+                 for path in paths for name, node in definitions(path)]
+    return {'file': max((length(path), str(path.relative_to(ROOT))) for path in paths), 'function': max(functions)}
 
 
 def forward_pass() -> dict[str, int]:
@@ -174,7 +141,9 @@ def is_of_backbones(name: str) -> bool:
 def main() -> None:
     for name, (lines, files) in sizes().items():
         print(f'{name:24}{lines:8} lines{files:6} files')
-    for name, value in {**shape(), **forward_pass()}.items():
+    for kind, (lines, name) in longest().items():
+        print(f'longest {kind}: {lines} lines, {name}')
+    for name, value in forward_pass().items():
         print(f'{name:40}{value:8}')
     for room, others in sorted(import_graph().items()):
         print(f'{room} -> {", ".join(sorted(others))}')
