@@ -20,8 +20,7 @@ from cpvt_mm.registry import HOOKS, MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import Grid, Size, to_map
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.packing import Packing
+from cpvt_mm.tokens.packing import Layout, Packing
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
@@ -81,6 +80,8 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 def extend(masks: Tensor, height: int, width: int) -> Tensor:
     """Crops masks to a height and width, or continues their last row and column there, without a gradient."""
     masks = masks[:, :, :height, :width]
+    if masks.shape[2:] == (height, width):
+        return masks
     extended = F.pad(masks.detach(), (0, width - masks.shape[3], 0, height - masks.shape[2]), mode='replicate')
     extended[:, :, :masks.shape[2], :masks.shape[3]] = masks
     return extended
@@ -120,13 +121,18 @@ class PlainMaskTransformer(CPVT):
         self.decoder = MaskPredictor(self.out_channels[0], self.patch_size, num_queries)
         self.mask_probs = [0.] * num_query_blocks  # of masked attention in training
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
+                ) -> tuple[Output, ...]:
+        size = x.shape[2], x.shape[3]
+        return self.fit_outputs(super().forward(x, valid_sizes, num_frames), size, size)
+
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         first = self.num_blocks - len(self.mask_probs)
         (x, layout), = self.tokens_after([first - 1], x, grid)
-        return self.predict(x, layout, grid, self.blocks[first:], self.position_encoding, self.norm)
+        return self.predict(x, layout, self.blocks[first:], self.position_encoding, self.norm)
 
-    def predict(self, x: Tensor, layout: Layout, pixels: Cells, blocks: Iterable[Any],
-                encodings: PositionEncodings, norm: nn.Module) -> tuple[Output, ...]:
+    def predict(self, x: Tensor, layout: Layout, blocks: Iterable[Any], encodings: PositionEncodings, norm: nn.Module
+                ) -> tuple[Output, ...]:
         """Runs blocks with queries, after tokens of a layout; returns the outputs of `forward`."""
         outs: tuple[Output, ...] = ()
         queries = self.decoder.queries
@@ -140,8 +146,7 @@ class PlainMaskTransformer(CPVT):
                     attention_mask(masks, of, prob) for (_, masks), of in zip(predicted, layout.grids, strict=True)
                 ]) if prob else encodings
             x = self.run_block(block, x, layout, acting)
-        outs += in_batch(self.decoder(norm(x), layout), layout),
-        return self.fit_outputs(outs, (0, 0), (pixels.height, pixels.width)) if isinstance(pixels, Grid) else outs
+        return *outs, in_batch(self.decoder(norm(x), layout), layout)
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         height, width = grid_size((wanted[0] * self.decoder.scale, wanted[1] * self.decoder.scale), self.patch_size)
@@ -175,13 +180,13 @@ class FrozenMaskTransformer(PlainMaskTransformer):
         self.frozen_stages = self.num_blocks
         self.freeze()
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         kept, laterals = self.tokens_after(self.out_indices, x, grid), []
         for (x, _), norm, mlp, scale in zip(kept, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
                                             strict=True):
             x = norm(self.norm(x).flatten(0, 1)).view_as(x)
             laterals.append(scale(x + mlp(x)))
-        return self.predict(torch.stack(laterals).sum(0), kept[0][1], grid, self.decoder_blocks, self.decoder_encoding,
+        return self.predict(torch.stack(laterals).sum(0), kept[0][1], self.decoder_blocks, self.decoder_encoding,
                             self.decoder_norm)
 
 

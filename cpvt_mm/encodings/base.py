@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.layout import Layout
+from cpvt_mm.tokens.packing import Layout
 
 from .logits import encode_logits
 

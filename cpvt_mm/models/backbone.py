@@ -10,16 +10,15 @@ from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
-from cpvt_mm.tokens.grid import Grid, Size, to_tokens
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import is_traced
+from cpvt_mm.tokens.grid import Size, pixels
+from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.tracing import is_exported, is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
 from cpvt_mm.zoo.load import translate
 
-from . import several_sizes
 from .init import InitCfg, PretrainedInitMixin, init_parameters
 from .interfaces import TimmFeatures
-from .layers import PatchEmbed
+from .several_sizes import arrange, arrange_eagerly, check_sizes, image_of, padded_size, prepare
 from .training import WithCp
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -81,9 +80,17 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if not traced:
             self.check(x, valid_sizes)
         if self.padding or self.spans_frames:
-            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames, traced)
-            return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
-        return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3], is_traced=traced))
+            run = arrange if is_exported() else arrange_eagerly
+            images, frames, packing = run(x, valid_sizes, num_frames, self.padding == 'exact', self.spans_frames,
+                                          self.patch_size)
+            tokens, layout = self.stem(*pixels(images, frames))
+            if packing is not None:
+                if traced:
+                    prepare(self, packing)
+                tokens, layout = packing.from_batch(tokens), packing
+            return self.fit_outputs(self.outputs(tokens, layout), (images.shape[2], images.shape[3]),
+                                    (x.shape[2], x.shape[3]))
+        return self.outputs(*self.stem(*pixels(x)))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
         """Raises a ValueError unless images fit; `valid_sizes` need `padding='exact'`."""
@@ -98,25 +105,23 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if valid_sizes is not None:
             if self.padding is None:
                 raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
-            several_sizes.check_sizes(valid_sizes, x)
+            check_sizes(valid_sizes, x)
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
         """Computes for each of several images, `(in_channels, H, W)`, what `forward` gives for it alone.
 
         It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
-        return several_sizes.forward_packed(self, images, num_frames)
+        sizes = [(image.shape[1], image.shape[2]) for image in images]
+        whole = padded_size(sizes, 1)
+        outs = self(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
+        return [self.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
-        """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
+        """Computes one output for each of `out_indices` from what the `stem` computes, `(B, H * W, C)`."""
         kept = self.tokens_after(self.out_indices, x, grid)
         return tuple([self.to_output(tokens, of, part)
                       for part, (tokens, of) in zip(self.out_indices, kept, strict=True)])
-
-    @property
-    @abstractmethod
-    def stem(self) -> PatchEmbed:
-        """The embedding of the patches of an image."""
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:

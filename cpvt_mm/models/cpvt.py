@@ -13,7 +13,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
 from cpvt_mm.tokens.grid import Grid, Size, to_map, to_output, to_tokens
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PLAIN_ARCHS
 from cpvt_mm.zoo.family import PlainArch, parse_arch
@@ -107,11 +107,10 @@ class CPVT(Backbone):
     def stem(self) -> PatchEmbed:
         return self.patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         encodings = self.position_encoding
-        x, layout = self.patch_embed(x, grid)
-        x = encodings.tokens(x, -1, layout)
-        x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, layout)
+        x = encodings.tokens(x, -1, grid)
+        x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, grid)
         x = self.drop(x)
         kept = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):

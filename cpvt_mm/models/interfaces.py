@@ -6,10 +6,12 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
-from cpvt_mm.tokens.grid import grid_of, to_output, to_tokens
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.grid import pixels, to_output
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.tracing import is_traced
 from cpvt_mm.tokens.validation import check_choice
+
+from .layers import PatchEmbed
 
 Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
 # Where the name of a parameter, also of a position encoding, tells its block.
@@ -89,7 +91,7 @@ class TimmFeatures(nn.Module):
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        kept = self.tokens_after(range(end), to_tokens(x), grid_of(x))
+        kept = self.tokens_after(range(end), *self.stem(*pixels(x)))
         found: list[Intermediate] = []
         for index in taken:
             tokens, of = kept[index]
@@ -104,9 +106,14 @@ class TimmFeatures(nn.Module):
     def check(self, x: Tensor) -> None:
         """Raises a ValueError unless images fit."""
 
+    @property
     @abstractmethod
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
-        """Returns the tokens after some stages or blocks, and their grids, from pixels `(B, H * W, in_channels)`."""
+    def stem(self) -> PatchEmbed:
+        """The embedding of the patches of an image."""
+
+    @abstractmethod
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        """Returns the tokens after some stages or blocks, and their layouts, from those of the `stem`."""
 
     @abstractmethod
     def norm_of(self, part: int) -> nn.Module:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.tracing import PatchConv2d
 
 from .training import WithCp, recomputed, residual
@@ -36,7 +36,7 @@ class PatchEmbed(nn.Module):
         self.proj: nn.Conv2d = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
 
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+    def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Embeds patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid."""
         patches, coarser = grid.patches(x, self.patch_size, self.cell)
         return self.norm(self.proj(patches)), coarser
@@ -113,24 +113,16 @@ class PyramidStage(nn.Module):
         self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
         self.norm = nn.LayerNorm(blocks.embed_dims, eps=blocks.norm_eps) if norm else None
 
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        """Computes tokens `(B, H' * W', embed_dims)` and their grid from cells of another grid, `(B, H * W, C)`.
-
-        Packed images are one sequence, `(1, T, embed_dims)`.
-        """
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Runs the blocks on what `patch_embed` returns, `(B, H * W, embed_dims)` or packed; keeps the shape."""
         encodings = self.position_encoding
-        x, layout = self.embed(x, grid)
         x = F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
         x = encodings.tokens(x, -1, layout) if -1 in encodings.positions else x
         for index, block in enumerate(self.blocks):
             x = recomputed(block, x, layout, encodings) if self.recompute else block(x, layout, encodings)
             if index in encodings.positions:
                 x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
-        return (x if self.norm is None else self.norm(x)), layout
-
-    def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        """Computes the tokens that `forward` begins with."""
-        return self.patch_embed(x, grid)
+        return x if self.norm is None else self.norm(x)
 
 
 # The inputs of attention, of packed images with B = 1; E extra tokens precede the cells of each grid:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import to_output
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
@@ -120,13 +120,16 @@ class PyramidCPVT(Backbone):
         first: Any = self.stages[0]
         return first.patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
-        kept: list[tuple[Tensor, Any]] = []  # the grid of a stage is a `Layout`
-        for i, stage in zip(range(max(parts) + 1), self.stages, strict=False):
-            x, grid = stage(x, grid)
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        stages: Any = self.stages
+        after = []
+        for i, stage in zip(range(max(parts) + 1), stages, strict=False):
+            if i:  # the `stem` has embedded the image for the first stage
+                x, grid = stage.patch_embed(x, grid)
+            x = stage(x, grid)
             if i in parts:
-                kept.append((x, grid))
-        return kept
+                after.append((x, grid))
+        return after
 
     def norm_of(self, part: int) -> nn.Module:
         return self.out_norms[str(part)] if str(part) in self.out_norms else nn.Identity()

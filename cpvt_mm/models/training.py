@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from cpvt_mm.tokens.layout import Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.tracing import is_traced
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole

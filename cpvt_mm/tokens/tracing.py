@@ -3,12 +3,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+TELLS_EXPORT = torch.__version__ >= '2.13'
+
 
 def is_traced(x: object = None) -> bool:
     """Returns whether torch records the running code; `x`, a tensor of that code, tells if `torch.fx` does."""
     if isinstance(x, torch.fx.Proxy):
         return True
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+
+
+def is_exported() -> bool:
+    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+        return True
+    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
+        return False
+    # Before torch 2.13, is_exporting() is True for torch.compile, too.
+    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
 
 
 def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
