@@ -22,7 +22,6 @@ from .zoo.load import load_pretrained  # noqa: E402
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
-    'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_runs.predict.predicting',
 }

@@ -83,10 +83,10 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
             run = arrange if is_exported() else arrange_eagerly
             images, frames, packing = run(x, valid_sizes, num_frames, self.padding == 'exact', self.spans_frames,
                                           self.patch_size)
+            if packing is not None and traced:
+                prepare(self, packing)
             tokens, layout = self.stem(*pixels(images, frames))
             if packing is not None:
-                if traced:
-                    prepare(self, packing)
                 tokens, layout = packing.from_batch(tokens), packing
             return self.fit_outputs(self.outputs(tokens, layout), (images.shape[2], images.shape[3]),
                                     (x.shape[2], x.shape[3]))
