@@ -14,6 +14,8 @@ require('mmengine')
 
 from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
 
+from .encodings import *  # noqa: E402, F403
+from .encodings import __all__ as _encodings  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
@@ -25,7 +27,7 @@ _LAZY = {
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_runs.predict.predicting',
 }
-__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
+__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
 def __getattr__(name: str) -> Any:

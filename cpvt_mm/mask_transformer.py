@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from mmengine.hooks import Hook
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.models.cpvt import CPVT
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d

@@ -25,7 +25,7 @@ class LazyRegistry(Registry):
 
 
 MODELS = LazyRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
-FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.zoo.families'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.zoo.load'])
 HOOKS = LazyRegistry('hook', parent=registry.HOOKS, scope='cpvt_mm')
 OPTIM_WRAPPER_CONSTRUCTORS = LazyRegistry(
     'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm')

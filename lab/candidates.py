@@ -10,14 +10,15 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from cpvt_mm.archs import PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR, group_clips
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import pad_or_crop
 from cpvt_mm.tokens.grid import Size, pixels
-from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.zoo.pyramid import OURS
 from cpvt_mm.zoo.renaming import Format
-from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, OURS, TWINS
+from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, TWINS
 from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.libraries import require
 

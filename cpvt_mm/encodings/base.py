@@ -1,10 +1,11 @@
 """The contract of position encodings, and those of a stage together."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+from cpvt_mm.registry import POSITION_ENCODINGS
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.packing import Layout
 
@@ -137,3 +138,14 @@ class PositionEncodings(nn.ModuleList):
         the same width of all three, some a multiple of 8. Also returns the sum of biases of each group, or None.
         """
         return encode_logits(self.acting, q, k, v, index, grid, key_grid)
+
+
+def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
+                             stage: StageSpec) -> PositionEncodings:
+    """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
+
+    mmengine raises a TypeError or KeyError for what is no config of a registered encoding.
+    """
+    cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
+    return PositionEncodings(POSITION_ENCODINGS.build(part, default_args=dict(stage=stage, _scope_='cpvt_mm'))
+                             for part in cfgs)

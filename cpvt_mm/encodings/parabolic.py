@@ -11,7 +11,7 @@ from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.validation import check_above, check_choice, check_positive
 
 from .base import PositionEncoding, StageSpec
-from .biases import directed_heads
+from .look_here import directed_heads
 
 
 @cached

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
 from torch.export import ExportedProgram
 
-from cpvt_mm.encodings import PositionEncoding
+from cpvt_mm.encodings.base import PositionEncoding
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.models.pvt_parts import average_pool

@@ -4,7 +4,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.zoo.families import MEMBERS, RELEASED, SCHEME
+from cpvt_mm.zoo.members import MEMBERS, RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
@@ -49,7 +49,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
                         "dict(type='Pretrained', checkpoint=...).")
     member = MEMBERS[name]
     cls = CLASSES[member.backbone]
-    own = {key: kwargs.pop(key) for key in cls.variants if key in kwargs}
+    own = {key: kwargs.pop(key) for key in cls.arch_fields if key in kwargs}
     arch = {'name': member.name, **member.parts, **own}
     options = {**member.options, **kwargs}
     weights: dict[str, Any] = {}

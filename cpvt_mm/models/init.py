@@ -7,9 +7,9 @@ from mmengine.logging import MMLogger
 from mmengine.model import BaseModule, PretrainedInit
 from torch import nn
 
-from cpvt_mm.encodings import PositionEncoding
+from cpvt_mm.encodings.base import PositionEncoding
+from cpvt_mm.registry import FUNCTIONS
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.load import load_pretrained
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import logging_from
 
@@ -74,6 +74,7 @@ class PretrainedInitMixin(BaseModule):
                 super().init_weights()  # warns if it is not new
         finally:
             self.init_cfg = init_cfg
+        load_pretrained: Any = FUNCTIONS.get('load_pretrained')  # of the zoo
         for cfg in pretrained if is_new else ():
             check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
             if 'checkpoint' not in cfg:

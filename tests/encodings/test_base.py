@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cpvt_mm import CPVT, POSITION_ENCODINGS, PyramidCPVT
-from cpvt_mm.encodings import PositionEncoding, StageSpec, build_position_encodings
+from cpvt_mm.encodings.base import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.tokens.coordinates import CACHED, cached
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_runs.checkpoints.loading import backbone_config, build
