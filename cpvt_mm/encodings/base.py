@@ -88,9 +88,6 @@ class PositionEncoding(nn.Module):
     def init_parameters(self) -> None:
         """Sets initial values after the backbone has set those of linear layers and convolutions. Default: none."""
 
-    def fuse(self) -> None:
-        """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `export.fuse`."""
-
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Adapts weights for another grid or number of dimensions to this encoding, in place; the default adapts none.
 

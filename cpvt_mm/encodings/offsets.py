@@ -2,8 +2,9 @@
 import torch
 from torch import Tensor
 
-from cpvt_mm.tokens.coordinates import cached, token_centers
+from cpvt_mm.tokens.coordinates import token_centers
 from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.tracing import cached
 
 from .base import PositionEncoding
 

@@ -1,9 +1,7 @@
 """The Positional Encoding Generator: its convolutions, depthwise as in the paper, and its ablations."""
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
@@ -92,13 +90,6 @@ class PEG(PositionEncoding):
         for conv in (conv for layers in self.convs.values() for conv in layers.children() if self.init == 'zero'):
             zero(conv)
 
-    def fuse(self) -> None:
-        """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
-        layers = [layer for part in self.convs.values() for layer in part.children()]
-        if self.residual and all(isinstance(layer, nn.Conv2d | nn.Conv3d) for layer in layers):
-            self.convs = nn.ModuleDict({position: fused(part.children()) for position, part in self.convs.items()})
-            self.residual = False
-
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""
         for name, own in self.state_dict(prefix=prefix).items():
@@ -169,14 +160,3 @@ def convolve_clips(conv: nn.Module, x: Tensor, grid: Grid) -> Tensor:
     """
     clips = x.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)  # (N, C, T, H, W)
     return conv(clips).movedim(1, -1).flatten(2, 3).flatten(0, 1)
-
-
-def fused(convs: Iterable[Any]) -> nn.Sequential:
-    """Adds the identity to the kernels of convolutions, in place; their new names keep others from loading them."""
-    parts = OrderedDict()
-    for i, conv in enumerate(convs):
-        channels = torch.arange(conv.out_channels)
-        center = (channels, channels if conv.groups == 1 else 0, *(side // 2 for side in conv.kernel_size))
-        conv.weight.data[center] += 1
-        parts[f'fused{i}'] = conv
-    return nn.Sequential(parts)

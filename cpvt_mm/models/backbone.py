@@ -17,7 +17,8 @@ from cpvt_mm.tokens.tracing import is_exported, is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
 from openmmlab_runs.hub import HubMixin
 
-from .init import InitCfg, PretrainedInitMixin, init_parameters
+from .init import init_parameters
+from .init_cfg import InitCfg, PretrainedInitMixin
 from .layers import PatchEmbed, WithCp
 from .several_sizes import arrange, arrange_eagerly, check_sizes, image_of, padded_size, prepare
 

@@ -18,7 +18,7 @@ from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
 
 from .backbone import Backbone
-from .init import InitCfg
+from .init_cfg import InitCfg
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
 

@@ -14,7 +14,7 @@ from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 from .backbone import Backbone
-from .init import InitCfg
+from .init_cfg import InitCfg
 from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
 from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
-from cpvt_mm.tokens.coordinates import eager, grid_size, pad_or_crop, round_up
+from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.packing import Packing, pack
-from cpvt_mm.tokens.tracing import is_exported, is_traced
+from cpvt_mm.tokens.tracing import eager, is_exported, is_traced
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 

@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .coordinates import cached, eager, round_up
+from .coordinates import round_up
 from .grid import Grid, Size, to_map, to_tokens
 from .moves import Move
+from .tracing import cached, eager
 
 try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second
     varlen: Any = importlib.import_module('torch.nn.attention.varlen') if torch.cuda.is_available() else None
