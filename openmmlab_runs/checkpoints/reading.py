@@ -61,6 +61,10 @@ class Checkpoint:
                             'name: use a checkpoint of the model of the config.')
         return bare(weights)
 
+    def as_mmengine_has_it(self) -> dict[str, Any]:
+        """Returns the content as mmengine and its hooks need it, also of a file that holds a state dict alone."""
+        return {'meta': {}, **(self.content if 'state_dict' in self.content else {}), 'state_dict': self.state_dict}
+
     def weights(self, own: Mapping[str, Tensor] = {}) -> Weights:
         """Finds the weights: under the first existing key of KEYS and EMA_KEYS, or at the top level.
 
