@@ -24,12 +24,12 @@ from rich.progress import Progress
 
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.scales import TileScale
-from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
+from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
-from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, check_score_thr, least_scores, to_coco
+from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
+from openmmlab_runs.predict.options import check_options
 from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
-from openmmlab_runs.predict.tiles import make_tiling
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 
@@ -174,9 +174,9 @@ def predict(args: argparse.Namespace) -> None:
     """Paints predictions on images; a UserError at the end names those without."""
     from openmmlab_runs.engine import load_config
     from openmmlab_runs.predict.predicting import build_inferencer, infer
-    check_range('--max-pixels', args.max_pixels, 1)
-    check_score_thr(scores := dict(args.score_thr or ()))
-    make_tiling(args.tile, args.overlap, args.tile_scale)
+    scores = dict(args.score_thr or ())
+    check_options(score_thr=scores, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
+                  max_pixels=args.max_pixels)
     images, folder = open_images(args), Path(args.out_dir)
     cfg = load_config(args.config)
     if scores and cfg.default_scope == 'mmseg':

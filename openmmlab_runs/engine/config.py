@@ -19,7 +19,7 @@ from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_text import assignments, to_text_style, without_templates
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import SPLITS
-from openmmlab_runs.errors import UserError, as_sentence, filter_for_readers, first_line
+from openmmlab_runs.errors import UserError, as_sentence, check_path, filter_for_readers, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.redaction import redact
@@ -62,6 +62,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
+    check_path('config', path)
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     MMLogger.get_current_instance().addFilter(filter_for_readers)  # mmengine logs the variables that a config reads
