@@ -29,7 +29,7 @@ from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image,
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
 from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
 from openmmlab_runs.predict.options import check_options
-from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
+from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, BrokenVideo, Named, images_of, pages_of, root_of
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 
@@ -107,6 +107,17 @@ class Results:
     found: dict[str, Prediction] = field(default_factory=dict)
     written: set[Path] = field(default_factory=set)
     has_warned: bool = False
+
+    def without_faults(self, images: Iterable[Named]) -> Iterator[Named]:
+        """Yields images, and keeps the faults of videos, after which others follow."""
+        left = iter(images)
+        while True:
+            try:
+                yield next(left)
+            except StopIteration:
+                return
+            except BrokenVideo as error:
+                self.failed[unique_name(error.name, self.names)] = sentence(error)
 
     def add(self, named: Named) -> None:
         """Predicts and writes each page of an image, and keeps the faults."""
@@ -198,7 +209,8 @@ def predict(args: argparse.Namespace) -> None:
                 max_pixels=args.max_pixels, tell=tell),
             lambda found: found.plot(score_thr, not args.no_labels))
         try:
-            for named in progress.track(images, description='Painting'):
+            total = len(images) if isinstance(images, list) else None
+            for named in progress.track(results.without_faults(images), total, description='Painting'):
                 results.add(named)
         finally:  # also if a camera is interrupted, or a video breaks off
             results.finish()
