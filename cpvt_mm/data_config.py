@@ -120,7 +120,7 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
         sentences = [sentence]
         if base or arch not in FOR_CPU:
             which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
-            swap = partial(swap_backbone, schedule=bool(base), **which)
+            swap = partial(swap_backbone, optimizer=bool(base), **which)
     if asked.random_weights and load_from:
         raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
     new = swap(old) if swap else copy.deepcopy(old)
