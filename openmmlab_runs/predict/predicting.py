@@ -109,11 +109,11 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         model = build_model(cfg)
         check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
         model.cfg = cfg
-        self._load_weights_to_model(model, opened.content, cfg)
-        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes
+        content = opened.as_mmengine_has_it()
+        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes, with a warning
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
-            model.dataset_meta = {  # type: ignore[assignment]  # any attribute
-                key: metainfo.get(key) for key in ('classes', 'palette')}
+            content['meta'] = dict(opened.meta, dataset_meta={key: metainfo.get(key) for key in ('classes', 'palette')})
+        self._load_weights_to_model(model, content, cfg)
         return model.to(device).eval()
 
     with in_scope(scope), as_sentence('test_dataloader of the config cannot be built', 'correct it', OSError):
