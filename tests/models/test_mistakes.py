@@ -96,7 +96,8 @@ def test_intermediates(build: Build) -> None:
 
 
 @pytest.mark.parametrize('name, options, told', [
-    ('pvtv2-b0', dict(in_chans=4), 'pvtv2-b0 is a PyramidCPVT, which has no argument in_chans: did you mean in_channels?'),
+    ('pvtv2-b0', dict(in_chans=4),
+     'pvtv2-b0 is a PyramidCPVT, which has no argument in_chans: did you mean in_channels?'),
     ('deit-tiny', dict(in_chans=4), 'deit-tiny is a CPVT, which has no argument in_chans: did you mean in_channels?'),
     ('deit-tiny', dict(depths=4), 'no argument depths: did you mean depth?'),
     ('pvtv2-b0', dict(drop_path=0.1), 'no argument drop_path: did you mean drop_path_rate?'),

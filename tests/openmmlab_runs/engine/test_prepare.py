@@ -45,8 +45,9 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
     ("default_scope = 'mmpose'", "is 'mmpose', but must be that of its library: set it to 'mmdet' or 'mmseg' or "),
     ("default_scope = None\nmodel = dict(type='EncoderDecoder')", 'default_scope of config {} is None'),
     ("custom_imports = dict(imports=['no_mod'], allow_failed_imports=False)",
-     "cannot be read (ModuleNotFoundError: Failed to import no_mod; No module named 'no_mod'): install the package with "
-     'the module no_mod, add the folder that has it to PYTHONPATH, or correct the import (custom_imports of a config).'),
+     "cannot be read (ModuleNotFoundError: Failed to import no_mod; No module named 'no_mod'): install the package "
+     'with the module no_mod, add the folder that has it to PYTHONPATH, or correct the import (custom_imports of a '
+     'config).'),
     ("custom_imports = dict(imports=['uses_no_mod'])", 'install the package with the module no_mod, add the folder'),
     ("custom_imports = dict(imports=['uses_no_name'])", 'correct the module that it imports (custom_imports of a con'),
     ('total_epochs = 12', 'has total_epochs, as configs of mmdet 2'),
