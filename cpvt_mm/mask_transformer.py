@@ -9,9 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
+from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.mask_losses import labelled_losses
 from cpvt_mm.models.cpvt import CPVT
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d
@@ -216,12 +218,27 @@ class PlainMaskHead(models.Mask2FormerHead):
 
 @MODELS.register_module()
 class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
-    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmseg."""
+    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmseg.
+
+    The losses compare masks at labelled pixels only. In mmseg's heads of mask queries and in the authors' code, an
+    unlabelled pixel counts as background of every mask.
+    """
 
     def __init__(self, in_channels: int, num_classes: int, ignore_index: int = 255,
                  train_cfg: dict[str, Any] | None = None) -> None:
         super().__init__(in_channels, num_classes, 0, train_cfg)
         self.align_corners, self.out_channels, self.ignore_index = False, num_classes, ignore_index
+
+    def loss_by_feat(self, all_cls_scores: Sequence[Tensor], all_mask_preds: Sequence[Tensor],
+                     batch_gt_instances: list[InstanceData], batch_img_metas: list[dict[str, Any]]
+                     ) -> dict[str, Tensor]:
+        """Returns the losses of each layer, as Mask2Former names them; the last layer has the short names."""
+        losses, last = dict[str, Tensor](), len(all_cls_scores) - 1
+        for layer, (scores, masks) in enumerate(zip(all_cls_scores, all_mask_preds, strict=True)):
+            prefix = '' if layer == last else f'd{layer}.'
+            each = labelled_losses(self, scores, masks, batch_gt_instances, batch_img_metas)
+            losses.update(zip((f'{prefix}loss_{name}' for name in ('cls', 'mask', 'dice')), each, strict=True))
+        return losses
 
 
 @HOOKS.register_module()
