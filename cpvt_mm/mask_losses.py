@@ -74,7 +74,7 @@ def _match(head: Mask2FormerHead, scores: Tensor, logits: Tensor, instances: Ins
         points = torch.cat([points.gather(1, order[..., None].expand(-1, -1, 2)),
                             _draw(pixels, labelled, len(queries), head.num_points - unsure)], 1)
         # A point between four pixels averages those with a label.
-        targets = _at(masks[chosen], points) 
+        targets = _at(masks[chosen], points) / _at(labelled.expand(len(queries), -1, -1), points)
     return Matched(queries, instances.labels[chosen], _at(logits[queries], points), targets)
 
 

@@ -1,4 +1,5 @@
 """Losses of mask queries at labelled pixels: unlabelled ones get no gradient, and otherwise they are mmdet's."""
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_for_any_label_map(seed: int, height: int, width: int, cell: int, share:
     gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
     labelled = torch.nn.functional.adaptive_max_pool2d((label_map != IGNORED)[None].float(), logits.shape[2:]) > 0
     assert gradient.isfinite().all() and (gradient.masked_fill(labelled, 0) == 0).all()
+
+
+@pytest.mark.parametrize('unlabelled', UNLABELLED.values(), ids=UNLABELLED)
+def test_a_target_is_not_mixed_with_unlabelled_pixels_beside_it(unlabelled: Callable[[], Tensor]) -> None:
+    """All labelled pixels have one class. The logit of its mask is 80, and a quarter of that in the image's corners."""
+    label_map = torch.zeros(SIDE, SIDE, dtype=torch.long).masked_fill(unlabelled(), IGNORED)
+    found = losses(head_of(), [label_map], torch.full((1, QUERIES, SIDE, SIDE), 80.))
+    assert max(found['loss_mask'], found['loss_dice']) <= 5 * math.exp(-80 / 4) + 1e-5  # in float32
 
 
 def test_what_is_predicted_at_unlabelled_pixels_changes_no_loss() -> None:
