@@ -1,4 +1,4 @@
-"""Losses of mask queries at labelled pixels: unlabelled ones get no gradient, and otherwise they are mmdet's."""
+"""Losses of mask queries: unlabelled pixels and padding get no gradient, and otherwise the losses are mmdet's."""
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmdet.models import Mask2FormerHead
+from mmdet.models.task_modules import MaskPseudoSampler
 from mmengine.config import Config
 from mmengine.structures import InstanceData
 from torch import Tensor
 
-from cpvt_mm.mask_transformer import PlainMaskSegHead
+from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskSegHead
 from tests.conftest import ROOT
 
 CLASSES, QUERIES, SIDE = 4, 6, 32
@@ -23,7 +24,7 @@ MATCHING = dict(Config.fromfile(ROOT / 'configs/_base_/models/mask_matching.py')
 def head_of(num_points: int = 500, unsure: float = 0.75) -> Any:
     head = PlainMaskSegHead(8, CLASSES, train_cfg=dict(
         MATCHING, num_points=num_points, importance_sample_ratio=unsure))
-    head.num_queries = QUERIES
+    head.num_queries, head.sampler = QUERIES, MaskPseudoSampler()  # mmdet's losses take a sampler
     return head
 
 
@@ -69,6 +70,19 @@ def test_an_unlabelled_pixel_gets_no_gradient(unlabelled: Callable[[], Tensor], 
     assert (gradient[0, :, cells] == 0).all()
     assert (gradient[0, :, ~cells] != 0).any() == (not cells.all())
     assert (gradient[1] != 0).any(0).float().mean() > 0.9
+
+
+def test_padding_gets_no_gradient_and_background_does() -> None:
+    head = PlainMaskHead(8, CLASSES, 0, dict(MATCHING, num_points=500))
+    head.num_queries = QUERIES
+    objects = instances(quarters().masked_fill(UNLABELLED['noise'](), IGNORED))  # most of the image is background
+    logits = torch.randn(2, QUERIES, SIDE // 4, SIDE // 4, requires_grad=True)
+    found = head.loss_by_feat([torch.zeros(2, QUERIES, CLASSES + 1)], [logits], [objects, objects],
+                              [dict(img_shape=(SIDE // 2 + 2, SIDE, 3)), dict(img_shape=(SIDE, SIDE))])
+    gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
+    rows = SIDE // 8 + 1
+    assert (gradient[0, :, rows:] == 0).all()
+    assert (gradient[1] != 0).any(0).all() and (gradient[0, :, :rows] != 0).any(0).all()
 
 
 def test_in_mmsegs_heads_an_unlabelled_pixel_is_background() -> None:
