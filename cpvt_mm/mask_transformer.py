@@ -18,6 +18,7 @@ from cpvt_mm.models.cpvt import CPVT
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d
 from cpvt_mm.models.pvt_parts import LayerScale, prepend
+from cpvt_mm.models.several_sizes import sizes_and_frames
 from cpvt_mm.registry import HOOKS, MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
@@ -132,6 +133,28 @@ class PlainMaskTransformer(CPVT):
         layer, number = super().get_layer_depth(param_name, prefix)
         return min(max(layer - 1, 0), number - 3), number - 2
 
+    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
+                ) -> tuple[Output, ...]:
+        """Predicts masks as the class says; arguments are those of the backbone.
+
+        If sizes are known, cells beside an image continue those at its border, whatever the batch is padded to.
+        """
+        outs = super().forward(x, valid_sizes, num_frames)
+        sizes, _ = sizes_and_frames(self, x, valid_sizes, num_frames)
+        return outs if sizes is None else tuple((queries, self.continued(masks, sizes)) for queries, masks in outs)
+
+    def continued(self, masks: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """Replaces cells of masks beside images of some heights and widths by the nearest cells of the images."""
+        images = []
+        for image, size in zip(masks.split(1), sizes, strict=True):
+            rows, columns = self.cells_of(size)
+            images.append(extend(image[:, :, :rows, :columns], masks.shape[2], masks.shape[3]))
+        return torch.cat(images)
+
+    def cells_of(self, size: Size) -> Size:
+        """Returns rows and columns of the masks of an image with a height and width in pixels."""
+        return grid_size((size[0] * self.decoder.scale, size[1] * self.decoder.scale), self.patch_size)
+
     def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
         first = self.num_blocks - len(self.mask_probs)
         (x, layout), = self.tokens_after([first - 1], x, grid)
@@ -156,8 +179,7 @@ class PlainMaskTransformer(CPVT):
         return self.fit_outputs(outs, (0, 0), (pixels.height, pixels.width)) if isinstance(pixels, Grid) else outs
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
-        height, width = grid_size((wanted[0] * self.decoder.scale, wanted[1] * self.decoder.scale), self.patch_size)
-        return tuple((out[0], extend(out[1], height, width)) for out in outs)
+        return tuple((out[0], extend(out[1], *self.cells_of(wanted))) for out in outs)
 
 
 @MODELS.register_module()

@@ -11,8 +11,8 @@ model = dict(
         bgr_to_rgb=True,
         pad_val=0,
         seg_pad_val=255,
-        size_divisor=16,
-        test_cfg=dict(size_divisor=16)),
+        size_divisor=32,
+        test_cfg=dict(size_divisor=32)),
     backbone=dict(
         type='cpvt_mm.PlainMaskTransformer',
         arch=dict(name='tiny'),
