@@ -72,7 +72,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
         'param_scheduler.1.T_max': 1750, 'train_cfg.max_iters': 2000, 'train_cfg.val_interval': 500,
         'train_dataloader.batch_size': 3, 'default_hooks.checkpoint.interval': 500},
      '1 images are in no list of a split'),
-    (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(type='RandomCrop', crop_size=(480, 480)),
+    (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(
+        type='RandomCrop', crop_size=(480, 480), allow_negative_crop=True),
                   'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "(padding='exact', from 30%"),
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4

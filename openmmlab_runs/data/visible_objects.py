@@ -32,7 +32,7 @@ class KeepVisibleObjects(BaseTransform):
     def transform(self, results: dict[str, Any]) -> dict[str, Any] | None:
         """Changes the objects of a sample of mmdet; returns None if the dataset should draw another image."""
         masks, boxes = results.get('gt_masks'), results['gt_bboxes']
-        if masks is not None:
+        if masks is not None and (len(masks) or len(boxes)):
             image = tuple(results['img_shape'][:2])
             if len(masks) != len(boxes) or (masks.height, masks.width) != image:
                 raise UserError(

@@ -18,11 +18,15 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.data.visible_objects import KeepVisibleObjects
-from openmmlab_runs.engine import load_config
 from tests.conftest import ROOT, refusal
+from tests.openmmlab_data.layouts import dataset as train_set
+from tests.openmmlab_data.layouts import made
 
 WIDTH, HEIGHT = 700, 500
 LETTER = [[20, 20, 60, 20, 60, 440, 640, 440, 640, 480, 20, 480]]  # an L whose box is nearly the image
+Size = tuple[int, int]  # width and height
+Object = tuple[Any, list[float]]  # a mask, and a box: x, y, width and height
+Picture = tuple[Size, list[Object]]
 KEEP = dict(type='openmmlab_runs.KeepVisibleObjects')
 
 
@@ -52,21 +56,20 @@ def assert_visible(found: dict[str, Any]) -> int:
     return len(masks)
 
 
-def sample(objects: list[tuple[Any, list[float]]], size: tuple[int, int] = (WIDTH, HEIGHT)) -> dict[str, Any]:
-    """A sample of CocoDataset, whose image is loaded, with masks and boxes (x, y, width and height)."""
-    width, height = size
-    return dict(img=np.zeros((height, width, 3), np.uint8), img_shape=(height, width), ori_shape=(height, width),
-                img_path='a.png', height=height, width=width, img_id=0, instances=[
+def sample(objects: list[Object]) -> dict[str, Any]:
+    """A sample of CocoDataset, whose image is loaded."""
+    return dict(img=np.zeros((HEIGHT, WIDTH, 3), np.uint8), img_shape=(HEIGHT, WIDTH), ori_shape=(HEIGHT, WIDTH),
+                img_path='a.png', height=HEIGHT, width=WIDTH, img_id=0, instances=[
                     dict(mask=mask, bbox=[x, y, x + w, y + h], bbox_label=0, ignore_flag=0)
                     for mask, (x, y, w, h) in objects])
 
 
-def draw_objects(draw: np.random.Generator, number: int, size: tuple[int, int] = (WIDTH, HEIGHT)
-                 ) -> list[tuple[dict[str, Any], list[float]]]:
-    """Objects of one pixel to the whole image: solid, hollow, L-shaped, and in two parts."""
+def draw_objects(draw: np.random.Generator, number: int, size: Size = (WIDTH, HEIGHT), largest: Size = (WIDTH, HEIGHT)
+                 ) -> list[Object]:
+    """Objects of an image, of one pixel to the largest: solid, hollow, L-shaped, and in two parts."""
     found = []
     for _ in range(number):
-        w, h = np.exp(draw.uniform(0, np.log(size))).astype(int)
+        w, h = np.exp(draw.uniform(0, np.log(largest))).astype(int)
         x, y = draw.integers(0, size[0] - w + 1), draw.integers(0, size[1] - h + 1)
         mask = np.zeros(size[::-1], np.uint8, order='F')
         mask[y:y + h, x:x + w] = 1
@@ -97,7 +100,7 @@ MOVES = [
     dict(type='CutOut', n_holes=3, cutout_ratio=(0.4, 0.4)), dict(type='RandomErasing', n_patches=3, ratio=0.4)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.lists(st.sampled_from([*CROPS, *MOVES]), max_size=4))
 def test_after_any_transforms(seed: int, number: int, transforms: list[dict[str, Any]]) -> None:
     np.random.seed(seed)
@@ -172,11 +175,11 @@ def test_after_the_pipelines_of_all_configs() -> None:
         assert sum(numbers) > 20, name
 
 
-def coco(folder: Path, images: dict[str, list[Any]], size: tuple[int, int]) -> Path:
-    """Writes a data set in COCO's layout, from objects of its images."""
+def coco(folder: Path, images: dict[str, Picture]) -> Path:
+    """Writes a data set in COCO's layout, from sizes and objects of its images."""
     (folder / 'train').mkdir(parents=True)
     content: dict[str, list[Any]] = dict(images=[], annotations=[], categories=[dict(id=1, name='thing')])
-    for number, (name, objects) in enumerate(images.items(), 1):
+    for number, (name, (size, objects)) in enumerate(images.items(), 1):
         Image.fromarray(np.full((*size[::-1], 3), number, np.uint8)).save(folder / 'train' / f'{name}.png')
         content['images'].append(dict(id=number, file_name=f'{name}.png', width=size[0], height=size[1]))
         content['annotations'] += [dict(id=1000 * number + i, image_id=number, category_id=1, iscrowd=0, bbox=box,
@@ -195,8 +198,9 @@ def dataset(folder: Path, *pipeline: dict[str, Any]) -> Any:
 
 def test_background_stays_and_an_image_that_lost_its_objects_is_drawn_again(tmp_path: Path) -> None:
     dot = ([[300, 20, 303, 20, 303, 23, 300, 23]], [300., 20., 3., 3.])  # in few of the crops
-    data = dataset(coco(tmp_path, dict(lost=[dot], background=[], letter=[(LETTER, [20., 20., 620., 460.])]),
-                        (WIDTH, HEIGHT)), dict(type='RandomCrop', crop_size=(300, 300), allow_negative_crop=True))
+    images: dict[str, list[Object]] = dict(lost=[dot], background=[], letter=[(LETTER, [20., 20., 620., 460.])])
+    data = dataset(coco(tmp_path, {name: ((WIDTH, HEIGHT), objects) for name, objects in images.items()}),
+                   dict(type='RandomCrop', crop_size=(300, 300), allow_negative_crop=True))
     np.random.seed(0)
     seen = Counter[tuple[str, int]]()
     for _ in range(20):
@@ -226,7 +230,25 @@ def test_without_masks_boxes_stay() -> None:
     assert KeepVisibleObjects()(dict(lost, instances=[])) is not None
 
 
-def test_new_configs_do_it(tmp_path: Path) -> None:
-    from tests.openmmlab_data import layouts  # noqa: F401
-    cfg = load_config(ROOT / 'configs/nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py')
-    assert KEEP in [dict(step) for step in cfg.train_dataloader.dataset.pipeline]
+@pytest.mark.parametrize('task', ['instances', 'boxes'])
+@pytest.mark.parametrize('scale', [None, (70, 50)])
+def test_new_configs(task: str, scale: tuple[int, int] | None, tmp_path: Path) -> None:
+    """Images of several sizes with small objects are cropped, unless a scale is asked for, which shrinks them."""
+    draw, sizes = np.random.default_rng(0), [(WIDTH, HEIGHT), (250, 180)] * 4
+    images: dict[str, Picture] = {f'image_{i}': (size, draw_objects(draw, 8, size, (60, 40)))
+                                  for i, size in enumerate(sizes)}
+    images |= {f'background_{i}': ((WIDTH, HEIGHT), []) for i in range(4)}
+    cfg, _ = made(lambda root: coco(root, images), tmp_path, task, scale=scale)
+    assert ('crop_size' in cfg) == (scale is None)
+    data, seen = train_set(cfg, 'train'), Counter[str]()
+    np.random.seed(0)
+    for _ in range(10):
+        for index in range(len(data)):
+            found = data[index]
+            objects = found['data_samples'].gt_instances
+            if task == 'instances':
+                assert_visible(found)
+            name = Path(found['data_samples'].img_path).stem.split('_')[0]
+            assert (len(objects) > 0) == (name == 'image')
+            seen[name] += 1
+    assert min(seen['background'], seen['image']) > 20
