@@ -106,7 +106,8 @@ def _augmentation(task: str, fit: Fit, bands: Bands | None) -> list[dict[str, An
         crop = dict(type='RandomCrop', crop_size=Code('crop_size'), allow_negative_crop=True)
         resize = dict(type='Resize', scale=Code('scale'), keep_ratio=True)
         hides = fit.crop or task == 'instances'  # a mask can lose its last pixel when it shrinks
-        return [crop if fit.crop else resize, flip, *([dict(type='openmmlab_runs.KeepVisibleObjects')] if hides else [])]
+        keep = [dict(type='openmmlab_runs.KeepVisibleObjects')] if hides else []
+        return [crop if fit.crop else resize, flip, *keep]
     return [dict(type='RandomResize', scale=Code('scale'), ratio_range=(0.5, 2.0), keep_ratio=True),
             dict(type='RandomCrop', crop_size=Code('crop_size' if fit.crop else 'scale[::-1]'), cat_max_ratio=0.75),
             flip, *([] if bands else [dict(type='PhotoMetricDistortion')])]  # it is for BGR of 8 bits

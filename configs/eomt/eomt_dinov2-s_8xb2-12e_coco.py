@@ -1,8 +1,10 @@
-# Instances of COCO. These are the authors' settings for DINOv2-S and panoptic COCO: 200 queries, 12 epochs of 16 images,
-# images of 640 pixels (here 644, a multiple of the patches), large-scale jitter, a learning rate of 1e-4, a layer decay of
-# 0.8, a weight decay of 0.05 for all parameters, and masked attention that ends block by block. Three settings differ: the
-# authors train in mixed precision (add --amp), with patches of 16 pixels, and their backbone learns after 500 iterations
-# in which only queries and heads warm up. Here, all parameters warm up together.
+# Instances of COCO. These settings are the authors' for DINOv2-S and panoptic COCO: 200 queries, 12 epochs of 16 images,
+# large-scale jitter, a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters, and
+# masked attention that ends block by block. These differ:
+# - Images have 644 pixels, a multiple of 14. The authors resample the patches to 16 pixels, and train on 640.
+# - The authors' backbone learns after 500 iterations in which only the queries and heads warm up. Here, all parameters
+#   warm up together.
+# - The authors train in mixed precision: add --amp.
 _base_ = ['mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', '../_base_/models/dinov2_s.py']
 image_size = (644, 644)
 max_iters = 88700

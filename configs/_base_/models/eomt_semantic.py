@@ -1,5 +1,5 @@
-# EoMT (arXiv 2503.19108) in mmseg. Configs set the number of classes. With exact padding, an image has the same result in
-# any batch.
+# EoMT (arXiv 2503.19108) in mmseg. Configs set the number of classes. With exact padding, an image has the same result
+# in any batch.
 _base_ = './eomt.py'
 model = dict(
     _delete_=True,
