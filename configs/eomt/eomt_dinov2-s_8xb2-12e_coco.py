@@ -1,6 +1,6 @@
-# Instances of COCO. These settings are the authors' for DINOv2-S and panoptic COCO: 200 queries, 12 epochs of 16 images,
-# large-scale jitter, a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters, and
-# masked attention that ends block by block. These differ:
+# Instances of COCO. These settings are the authors' for DINOv2-S and panoptic COCO: 200 queries, 12 epochs of 16
+# images, large-scale jitter, a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters,
+# and masked attention that ends block by block. These differ:
 # - Images have 644 pixels, a multiple of 14. The authors resample the patches to 16 pixels, and train on 640.
 # - The authors' backbone learns after 500 iterations in which only the queries and heads warm up. Here, all parameters
 #   warm up together.

@@ -1,6 +1,6 @@
 # Label maps of ADE20K. These settings are the authors' for DINOv2-L and ADE20K: 100 queries, 31 epochs of 16 images
-# (here 40,000 iterations), a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters, and
-# masked attention that ends block by block. These differ:
+# (here 40,000 iterations), a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters,
+# and masked attention that ends block by block. These differ:
 # - The queries join the last 3 of the 12 blocks, as in the authors' configs for small backbones.
 # - Images are scaled as in mmseg, and unlabelled pixels do not count in the losses.
 # - The authors' backbone learns after 500 iterations in which only the queries and heads warm up. Here, all parameters
