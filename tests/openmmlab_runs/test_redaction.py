@@ -54,7 +54,7 @@ def test_names_of_secrets_and_of_none() -> None:
         'rule_key', 'tokenizer_name', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
         'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list', 'key_mapping', 'meta_keys',
         'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask',
-        'turkey', 'lowpass', 'bypass', 'pat', 'pattern', 'patience', 'num_patches', 'file_pat', 'session', 'spatial', 'author',
+        'turkey', 'lowpass', 'bypass', 'pat', 'pattern', 'patience', 'num_patches', 'file_pat', 'session', 'spatial',
         'imgkey', 'keymap', 'keypoints', 'tokenize', 'hockey'))]
 
 

@@ -309,7 +309,7 @@ def test_without_a_name_only_what_a_run_in_the_work_dir_has_written_is_resumed(t
         torch.save(dict(WHOLE, meta=dict(iter=1, epoch=0, experiment_name=f'my_{time}')), tmp_path / f'{name}.pth')
     write(tmp_path / 'iter_6.pth', WHOLE)
     assert find_checkpoint(str(tmp_path)) is None
-    assert 'checkpoint {0}/iter_6.pth is of a run that was not in this folder; '.format(tmp_path) in log[-1][1]
+    assert f'checkpoint {tmp_path}/iter_6.pth is of a run that was not in this folder; ' in log[-1][1]
     (tmp_path / '20260101_000004').mkdir()  # the folder of the log
     assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_4.pth')
     (tmp_path / 'last_checkpoint').symlink_to('gone')
