@@ -102,8 +102,12 @@ def _pipeline(task: str, bands: Bands | None, after: list[dict[str, Any]], befor
 def _augmentation(task: str, fit: Fit, bands: Bands | None) -> list[dict[str, Any]]:
     flip = dict(type='RandomFlip', prob=0.5)
     if task != 'semantic':
-        crop = [dict(type='RandomCrop', crop_size=Code('crop_size'))] if fit.crop else []
-        return [*([] if fit.crop and fit.factor == 1 else [_resize(task, fit)]), *crop, flip]
+        resize = [] if fit.crop and fit.factor == 1 else [_resize(task, fit)]
+        # Images without objects stay; others are drawn again if a crop has none of their objects.
+        crop = [dict(type='RandomCrop', crop_size=Code('crop_size'), allow_negative_crop=True)] if fit.crop else []
+        hides = fit.crop or task == 'instances'  # a mask can lose its last pixel when it shrinks
+        keep = [dict(type='openmmlab_runs.KeepVisibleObjects')] if hides else []
+        return [*resize, *crop, flip, *keep]
     return [dict(type='RandomResize', scale=Code('scale'), ratio_range=(0.5, 2.0), keep_ratio=True),
             dict(type='RandomCrop', crop_size=Code('crop_size' if fit.crop else 'scale[::-1]'), cat_max_ratio=0.75),
             flip, *([] if bands else [dict(type='PhotoMetricDistortion')])]  # it is for BGR of 8 bits
