@@ -25,7 +25,7 @@ from openmmlab_runs.redaction import redact_text
 from . import box_report, map_report
 from .hidden import HIDDEN
 from .intervals import FEWEST, check_classes, compare, score_that_misses
-from .matching import arrays_of, of_samples, predictions
+from .matching import arrays_of, label_map_of, of_samples, predictions
 from .page import render
 from .sections import SHOWN, sections
 from .thresholds import write_thresholds
@@ -85,7 +85,7 @@ class EvaluationReportHook(Hook):
                 self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
                     key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
-                maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
+                maps = [label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
                 packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
                 self.found[sample.img_path] = counts, maps[0].shape, packed
