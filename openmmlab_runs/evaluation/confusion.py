@@ -20,7 +20,7 @@ from .matching import SCORE, Matches, label_map_of, match, match_pixels
 from .thresholds import best_scores
 
 KINDS = dict(bbox='box', segm='mask')
-FEW = 12  # classes whose cells have room for two lines
+FEW, MANY = 12, 40  # classes whose cells have room for two lines, and for a number
 
 
 class Confusion:
@@ -93,23 +93,28 @@ class Confusion:
                 'best box F1': [f1 for _, f1 in best], 'above score': [score for score, _ in best]}
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
-        """Draws the share of each true class that is predicted as each class, in percent. If there are few classes, a
-        second line in each cell has the number of boxes or pixels.
+        """Draws the share of each true class that is predicted as each class. Cells have it in percent, from 0.5 % on, or
+        5 % if there are many classes. If there are few, each cell also has the number of boxes or pixels. The row of
+        boxes without an object has only numbers.
         """
         ends = ('no object', 'no box') if not self.counts else ()
         true, predicted = ([label(name) for name in (*self.classes, *ends[index:index + 1])] for index in (0, 1))
         counts = total[:len(true), :len(true)].numpy()
         shares = (total / total.sum(1, keepdim=True)).nan_to_num()[:len(true), :len(true)].numpy()
-        inches = 3 + max(0.45 * min(len(true), 40), 0.8 * min(len(true), FEW))
+        shares[len(self.classes):] = 0  # boxes without an object are no share of a true class
+        inches = 3 + max(0.45 * min(len(true), MANY), 0.8 * min(len(true), FEW))
         figure = Figure((inches + 1, inches), layout='constrained')
         axes = figure.add_subplot(title=title, xlabel='predicted', ylabel='true')
         bar = figure.colorbar(axes.imshow(shares, cmap='Blues', vmin=0, vmax=1), shrink=0.8)
-        bar.set_label('share of the true class')
+        bar.set_label('share of the true class' + '; cells have percent' * (len(true) > FEW))
         axes.set_xticks(range(len(true)), predicted, rotation=90)
         axes.set_yticks(range(len(true)), true)
         size = min(9, 72 * (inches - 3) / len(true) / 3)  # points: three digits fit into a cell
-        for row, column in np.argwhere(counts):
-            text = f'{100 * shares[row, column]:.0f}'
-            axes.text(column, row, f'{text} %\n{counts[row, column]:,}' if len(true) <= FEW else text, ha='center',
-                      va='center', fontsize=size, color='white' if shares[row, column] > 0.5 else 'black')
+        is_few, least = len(true) <= FEW, 0.005 if len(true) <= MANY else 0.05
+        is_shown = (shares >= least) | is_few | (np.arange(len(true)) == len(self.classes))[:, None]
+        for row, column in np.argwhere(counts * is_shown):  # a text takes about a millisecond
+            share, count = shares[row, column], f'{counts[row, column]:,}'
+            text = count if row == len(self.classes) else f'{100 * share:.0f}'
+            axes.text(column, row, f'{text} %\n{count}' if is_few and text != count else text, ha='center',
+                      va='center', fontsize=size, in_layout=False, color='white' if share > 0.5 else 'black')
         write_figure(path, figure)
