@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from mmengine.config import Config
@@ -180,12 +179,10 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
-    evaluator = cfg.get(name)
-    found = [[Finding(Kind.EVALUATOR, f'{name}.ann_file', fault) for fault in _faults_of_metric(metric, dataset)]
-             for metric in dicts(evaluator) if str(metric.get('type')).endswith('CocoMetric')]
-    if isinstance(evaluator, dict) and str(evaluator.get('type')).endswith('MultiDatasetsEvaluator'):
-        found = [] if [] in found else found[:1]  # each dataset has a metric of its own
-    yield from chain.from_iterable(found)
+    for metric in dicts(cfg.get(name)):
+        if str(metric.get('type')).endswith('CocoMetric'):
+            for fault in _faults_of_metric(metric, dataset):
+                yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
 
 
 def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
