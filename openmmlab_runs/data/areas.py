@@ -21,7 +21,7 @@ def wrong_areas(annotations: Sequence[dict[str, Any]]) -> dict[int, tuple[float,
     - It must not be smaller than half of the box's longer side, because an object touches all sides of its box, unless
       the mask is as thin.
     - With a mask, it must not be smaller than half of the mask without a border of one pixel.
-    - Without masks, if the areas of all boxes are the same share of the box, and this share is below 0.49, all are wrong.
+    - Without masks, all are wrong if they are the same share of the box everywhere, and this share is below 0.49.
 
     Boxes with a side below one pixel are left out; other checks report them.
     """
@@ -47,5 +47,6 @@ def wrong_areas(annotations: Sequence[dict[str, Any]]) -> dict[int, tuple[float,
 def _of_one_share(annotations: Sequence[dict[str, Any]], shares: dict[int, float]) -> dict[int, tuple[float, str]]:
     share = float(np.median([*shares.values()]))
     boxes = {index: annotations[index]['bbox'][2] * annotations[index]['bbox'][3] for index in shares}
-    is_one = all(abs(annotations[index]['area'] - share * box) <= 1 + 0.01 * share * box for index, box in boxes.items())
-    return {index: (float(box), 'box') for index, box in boxes.items()} if is_one and share < LEAST_SHARE else {}
+    are_equal = all(abs(annotations[index]['area'] - share * box) <= 1 + 0.01 * share * box
+                    for index, box in boxes.items())
+    return {index: (float(box), 'box') for index, box in boxes.items()} if are_equal and share < LEAST_SHARE else {}

@@ -93,9 +93,10 @@ class Confusion:
                 'best box F1': [f1 for _, f1 in best], 'above score': [score for score, _ in best]}
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
-        """Draws the share of each true class that is predicted as each class. Cells have it in percent, from 0.5 % on, or
-        5 % if there are many classes. If there are few, each cell also has the number of boxes or pixels. The row of
-        boxes without an object has only numbers.
+        """Draws the share of each true class that is predicted as each class.
+
+        Cells have the share in percent, from 0.5 % on, or from 5 % on if there are many classes. If there are few, each
+        cell also has the number of boxes or pixels. The row of boxes without an object has only numbers.
         """
         ends = ('no object', 'no box') if not self.counts else ()
         true, predicted = ([label(name) for name in (*self.classes, *ends[index:index + 1])] for index in (0, 1))

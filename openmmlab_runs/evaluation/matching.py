@@ -122,8 +122,8 @@ def label_map_of(part: Any) -> np.ndarray:
 
 
 def match_pixels(true: np.ndarray, predicted: np.ndarray, classes: int, ignored: int) -> np.ndarray:
-    """Counts the pairs of classes of pixels in label maps, int64, `(n + 1, n + 1)`, as mmseg's IoUMetric does, without those whose true
-    label is `ignored`. Labels of other classes than the n have the index n.
+    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, in label maps, int64, as mmseg's IoUMetric does, without
+    pixels whose true label is `ignored`. Labels of other classes than the n have the index n.
     """
     first, second = (np.where((one >= 0) & (one < classes), one, classes) for one in (true, predicted))
     first[true == ignored] = classes + 1

@@ -75,7 +75,8 @@ class CocoMetric(BaseMetric):
         for sample in data_samples:
             self.results.append(dict(
                 arrays_of(sample['pred_instances']), img_id=sample['img_id'], ori_shape=sample['ori_shape'],
-                img_path=sample.get('img_path') or '', instances=None if self.ann_file else sample['instances']))  # they are large
+                img_path=sample.get('img_path') or '',
+                instances=None if self.ann_file else sample['instances']))  # they are large
 
     def compute_metrics(self, results: list[dict[str, Any]]) -> dict[str, float]:
         results = self._once(results)

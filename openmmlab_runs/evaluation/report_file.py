@@ -1,6 +1,6 @@
 """Reads the `report.json` of another test, and checks all that a comparison takes from it."""
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from openmmlab_runs.texts import shown
@@ -13,7 +13,7 @@ Check = Callable[[Any], bool]
 def read_report(text: str) -> dict[str, Any]:
     """Returns the classes, metrics and images of a report; a ValueError names the first value that cannot be right."""
     report = json.loads(text)
-    _check('the report', report, lambda one: isinstance(one, dict), 'an object')
+    _check_keys('the report', report, ('classes', 'is_exact', 'metrics', 'images'))
     _check('classes', report['classes'], lambda one: isinstance(one, list) and all(isinstance(name, str)
            for name in one) and len({*one}) == len(one), 'a list of different names')
     _check('is_exact', report['is_exact'], lambda one: isinstance(one, bool), 'true or false')
@@ -26,7 +26,7 @@ def read_report(text: str) -> dict[str, Any]:
 
 
 def _read_image(where: str, image: Any, metrics: Mapping[str, Any], classes: int) -> dict[str, Any]:
-    _check(where, image, lambda one: isinstance(one, dict), 'an object')
+    _check_keys(where, image, ('objects', 'truth', *metrics))
     _check(f'{where}.objects', image['objects'], lambda one: _are_counts(one, classes), f'a list of {classes} counts')
     _check(f'{where}.truth', image['truth'], lambda one: _is_whole(one, 1 << 32), 'a checksum')
     for kind in metrics:
@@ -39,6 +39,12 @@ def _read_image(where: str, image: Any, metrics: Mapping[str, Any], classes: int
             _check(f'{where}.{kind}[{index}]', row, lambda one: _is_box(one, classes),
                    f'[class from 0 to {classes - 1}, score from 0 to 1, hits, ignored]')
     return {key: image[key] for key in ('objects', 'truth', *metrics)}
+
+
+def _check_keys(where: str, value: Any, keys: Iterable[str]) -> None:
+    _check(where, value, lambda one: isinstance(one, dict), 'an object')
+    if missing := [key for key in keys if key not in value]:
+        raise ValueError(f'{where} has no {missing[0]}')
 
 
 def _check(where: str, value: Any, is_right: Check, expected: str) -> None:

@@ -117,7 +117,8 @@ class ReportHook(Hook):
         path = Path(folder, 'confusion.png')
         if is_main_process():
             self.confusion.draw(total, path, title)
-        note = f' (recall and precision: boxes with a score from {SCORE}, matched at IoU {IOU})' if not self.confusion.counts else ''
+        note = '' if self.confusion.counts else (
+            f' (recall and precision: boxes with a score from {SCORE}, matched at IoU {IOU})')
         hidden = what_is_hidden(self.confusion, runner.cfg)
         runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]

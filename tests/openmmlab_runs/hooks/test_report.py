@@ -138,7 +138,8 @@ def test_the_picture_names_what_is_missing_and_has_a_number_in_each_cell(
     total[0, 0], total[0, -1], total[-1, 1] = 3000, 1000, 7
     confusion.draw(total, tmp_path / 'confusion.png', 'test')
     axes = drawn[0].axes[0]
-    rows, columns = ([text.get_text() for text in labels] for labels in (axes.get_yticklabels(), axes.get_xticklabels()))
+    rows, columns = ([text.get_text() for text in labels] for labels in (
+        axes.get_yticklabels(), axes.get_xticklabels()))
     assert (rows[-1], columns[-1]) == ('no object', 'no box') and rows[:-1] == columns[:-1] == confusion.classes
     cells = {text.get_position(): text.get_text() for text in axes.texts}
     assert cells.pop((1, classes)) == '7'
