@@ -21,11 +21,9 @@ from openmmlab_data.image_sizes import Fit, fit_images, padding_share
 from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import find_data, task_for
 from openmmlab_data.written_labels import write_labels
-from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.config_text import assignments, comment
 from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 
@@ -88,7 +86,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     start = _choose_model(asked, task, base, model, load_from)
     fit = _fit(asked, task, data, bands, start)
     is_small = is_for_cpu(start.new.model)
-    batch = asked.batch if isinstance(asked.batch, int) else BATCH[is_small]
+    batch = asked.batch or BATCH[is_small]
     check_hooks(start.new, asked)
     padding = pad_exactly(start.new.model, padding_share(data, fit, batch), batch)
     lines = [*describe_data(data, fit, bands), *start.sentences, *padding, *_hint(data, task, base)]
@@ -97,10 +95,6 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
         own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
                         most_boxes(start.new.model))
         values = {'_base_': inherited, **own, **start.changes(), 'load_from': load_from}
-        if asked.batch == 'auto':
-            write_text(out, assignments(values))
-            values['batch_size'], sentence = choose_batch(load_config(out), batch)
-            lines.append(sentence)
         write_text(out, f'{comment(lines)}\n{assignments(values)}')
     return lines
 

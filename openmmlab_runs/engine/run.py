@@ -22,6 +22,7 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.evaluation.reporting import EvaluationReportHook
 from openmmlab_runs.files import DISK_FULL, held, write_text
+from openmmlab_runs.optimizer_groups import keep_groups
 from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.signals import handlers_restored
@@ -69,6 +70,8 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
                 holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
         run.resumed = checkpoint.meta['iter'] if checkpoint else None
+        if checkpoint:
+            keep_groups(cfg.optim_wrapper, checkpoint.content['optimizer'])
         scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
         if cfg.get('load_from') and not checkpoint:
             checkpoint = open_checkpoint(cfg.load_from)
