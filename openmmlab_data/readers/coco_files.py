@@ -73,8 +73,8 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
     by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
     areas = wrong_areas(coco['annotations'])
     if areas:
-        data.notes.append(f'{file.name} has an impossible area in {len(areas)} annotations: the area of the mask or box '
-                          'is written instead.')
+        data.notes.append(f'{file.name} has an impossible area in {len(areas)} annotations: the area of the mask or '
+                          'box is written instead.')
     for index, one in enumerate(coco['annotations']):
         if index in areas:
             one['area'] = areas[index][0]
