@@ -10,6 +10,7 @@ from openmmlab_data.form.folder import Folder, peek, split_in
 from openmmlab_data.form.label_map_files import open_label_map
 from openmmlab_data.form.objects import mask
 from openmmlab_data.form.splits import split_of
+from openmmlab_runs.data.areas import wrong_areas
 from openmmlab_runs.data.coco import Coco, Entry, read_coco, read_json, to_id
 from openmmlab_runs.errors import UserError, as_sentence
 
@@ -70,7 +71,13 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
     pictures = [Picture(places.get(one['file_name'], NOWHERE), file, (one.get('width') or 0, one.get('height') or 0))
                 for one in coco['images']]
     by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
-    for one in coco['annotations']:
+    areas = wrong_areas(coco['annotations'])
+    if areas:
+        data.notes.append(f'{file.name} has an impossible area in {len(areas)} annotations: the area of the mask or '
+                          'box is written instead.')
+    for index, one in enumerate(coco['annotations']):
+        if index in areas:
+            one['area'] = areas[index][0]
         if one['category_id'] not in names or one['image_id'] not in by_id:
             account.leave('objects', f'objects have a category or image that {file.name} lacks', one['id'])
         elif by_id[one['image_id']].path == NOWHERE:

@@ -25,8 +25,9 @@ from openmmlab_runs.redaction import redact_text
 from . import box_report, map_report
 from .hidden import HIDDEN
 from .intervals import FEWEST, check_classes, compare, score_that_misses
-from .matching import arrays_of, of_samples, predictions
+from .matching import arrays_of, label_map_of, of_samples, predictions
 from .page import render
+from .report_file import read_report
 from .sections import SHOWN, sections
 from .thresholds import write_thresholds
 
@@ -49,7 +50,7 @@ class EvaluationReportHook(Hook):
         if '://' in str(folder):
             raise UserError(f'--report {folder} is an address: give a folder of this machine, and copy it.')
         todo = 'give the report.json of a test with --report'
-        self.other = read_state(Path(other), _parsed, todo) if other else None
+        self.other = read_state(Path(other), read_report, todo) if other else None
         if other and (not folder or self.other is None):
             raise UserError(f'--compare {other} ' + ('does not exist: correct the path.' if folder else
                                                      'is a part of a report: add --report FOLDER.'))
@@ -66,6 +67,10 @@ class EvaluationReportHook(Hook):
             score_that_misses([np.ones(1)] * len(self.dataset), self.most)
         if self.other:
             check_classes(self.meta['classes'], self.other)
+            paths = {self.dataset.get_data_info(index)['img_path'] for index in range(len(self.dataset))}
+            if not {*short_names(sorted(paths))} & {*self.other['images']}:
+                raise UserError('the report to compare with has no image of this test: compare with a test on the same '
+                                'data.')
         if self.folder and is_main_process():
             self.folder.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=self.folder).close()
@@ -77,15 +82,25 @@ class EvaluationReportHook(Hook):
             if 'img_path' not in sample:
                 raise UserError('--report names images by their paths, but the samples of the test have none: add '
                                 'img_path to meta_keys at the end of the test pipeline.')
-            if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
+            is_boxes = 'pred_instances' in sample and 'bboxes' in sample.pred_instances
+            if self.other and ('bbox' in self.other['metrics']) != is_boxes:
+                raise UserError('the report to compare with is for a '
+                                f'{"segmentor" if is_boxes else "detector"}, but this test is not: compare with a test '
+                                'on the same data.')
+            if is_boxes:
                 found = arrays_of(sample.pred_instances)
                 if not (np.isfinite(found['bboxes']).all() and np.isfinite(found['scores']).all()):
                     raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training '
                                     'has diverged; use an earlier checkpoint.')
+                if len(found['scores']) and not 0 <= found['scores'].min() <= found['scores'].max() <= 1:
+                    raise UserError(f'the model predicts scores from {found["scores"].min():g} to '
+                                    f'{found["scores"].max():g} for {sample.img_path}, but a report needs scores from '
+                                    '0 to 1: let the head apply a sigmoid or softmax, or test without --report and '
+                                    '--at-most-missed.')
                 self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
                     key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
-                maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
+                maps = [label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
                 packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
                 self.found[sample.img_path] = counts, maps[0].shape, packed
@@ -192,13 +207,6 @@ class EvaluationReportHook(Hook):
                                 self.most)
         show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
              f'{self.most:.1%} of the objects of a new image of this source.')
-
-
-def _parsed(text: str) -> Entry:
-    report = json.loads(text)
-    keys = ('objects', 'truth', *report['metrics'])
-    return dict({key: report[key] for key in ('classes', 'metrics', 'is_exact')},
-                images={name: {key: one[key] for key in keys} for name, one in report['images'].items()})
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
