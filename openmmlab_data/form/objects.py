@@ -1,5 +1,6 @@
 """Shapes of objects, as labelling tools have them, and the same as COCO has them."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,38 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.masks import polygon_area
 from openmmlab_runs.texts import shown
 
-from .account import Account
-
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
 LARGEST = 1e7  # pixels: no coordinate is larger
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where an object is: the corners of a box (left, top, right, bottom), polygons, `(N, 2)` each, or a mask,
+    `(H, W)`, bool, with the place of its first pixel; in pixels, or with `in_shares` in shares of the image's sides.
+    """
+    corners: Sequence[float] = ()
+    parts: Sequence[np.ndarray] = ()
+    pixels: np.ndarray | None = None
+    place: tuple[int, int] = (0, 0)
+    in_shares: bool = False
+    counts_from_1: bool = False  # and the last pixel belongs to the box
+
+    @property
+    def is_swapped(self) -> bool:
+        return bool(self.corners) and (self.corners[0] > self.corners[2] or self.corners[1] > self.corners[3])
+
+    def keys(self, size: tuple[int, int]) -> dict[str, Any]:
+        """Returns the keys of COCO for it in an image of a width and height, to which it is clipped."""
+        unit = size if self.in_shares else (1, 1)
+        if self.pixels is not None:
+            whole, (x, y) = np.zeros(size[::-1], bool), self.place
+            part = whole[y:y + len(self.pixels), x:x + self.pixels.shape[1]]
+            part[:] = self.pixels[:part.shape[0], :part.shape[1]]
+            return mask(whole)
+        if self.parts:
+            return polygons([part * unit for part in self.parts], size)
+        (left, right), (top, bottom) = np.sort(np.multiply(self.corners, unit * 2).reshape(2, 2).T).tolist()
+        return box(left - self.counts_from_1, top - self.counts_from_1, right, bottom, size)
 
 
 def points_of(value: object, where: str) -> np.ndarray:
@@ -50,14 +79,6 @@ def box(left: float, top: float, right: float, bottom: float, size: tuple[int, i
               for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
     found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
     return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
-
-
-def ordered(corners: Iterable[float], account: Account, where: str) -> tuple[float, float, float, float]:
-    """Returns left, top, right and bottom, with the smaller ones first, and notes corners that are swapped."""
-    left, top, right, bottom = corners
-    if left > right or top > bottom:
-        account.remark('boxes have their corners swapped and are read the other way round', where)
-    return min(left, right), min(top, bottom), max(left, right), max(top, bottom)
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:

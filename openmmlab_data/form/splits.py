@@ -1,7 +1,8 @@
 """The splits of a folder of data: which one a name means, and how images are divided."""
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
@@ -9,7 +10,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shell
 
 from .dataset import LabelledData, Picture
-from .folder import Folder, split_in
+from .folder import Folder, read_lines, split_in
 
 # The name of a crop, with the image that it is from: slide1_0_512.png, slide1_x0_y512.png.
 CROP = r'^(.+?)[_-]\D?\d+[_-]\D?\d+\.\w+$'
@@ -21,23 +22,35 @@ def split_of(path: Path, root: Path) -> str:
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 
-def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
-                named_in: Callable[[Path], str] | None = None) -> list[Picture]:
-    """Returns images with their annotation files, and accounts for files and images without the other; `named_in` reads
-    the name of the image from a file that no image is called like.
+def read_lists(data: LabelledData, folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
+    """Reads the images of each split from ImageSets: those of `kind`, 'Main' for boxes or 'Segmentation' for label
+    maps, or else others. `trainval` is what is in no list for validation. A UserError if a name means two images.
     """
-    of_image, alone = folder.pair(files)
-    if named_in:
-        for path, text in [(path, named_in(path)) for path in alone]:
-            if (place := folder.match([text], path, path.parent).get(text)) and place not in of_image:
-                of_image[place] = path
-                alone.remove(path)
-    near, labels = {image.parent for image in of_image}, set(files)
-    bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
-    data.account.seen['images'] += len(files) + len(bare)
-    data.account.leave_all('images', f'{what}s have no image of their own', alone)
-    data.account.leave_all('images', f'images have no {what}', bare)
-    return data.measured([Picture(image, path) for image, path in of_image.items()])
+    lists = [path for path in folder.of('.txt') if 'ImageSets' in path.parts
+             and path.stem in (*SPLITS, 'trainval')]
+    lists = [path for path in lists if path.parent.name == kind] or lists
+    # The names of images and their ends, such as `sub/a`, and the images that have them.
+    by_end: dict[str, set[Path]] = defaultdict(set)
+    for image in images:
+        for depth in range(1, 5):
+            by_end['/'.join(image.with_suffix('').parts[-depth:])].add(image)
+    named: dict[str, list[Path]] = {}
+    for path in lists:
+        for line in read_lines(path):
+            # Lists of a class have 1, 0 or -1 behind the name.
+            ends = (re.sub(r'\.(jpe?g|png|bmp|tiff?|webp|xml)$', '', name.replace('\\', '/'), flags=re.IGNORECASE)
+                    for name in (line, re.sub(r'\s+-?[01]$', '', line)))
+            found = next((by_end[end] for end in ends if end in by_end), set())
+            if len(found) > 1:
+                raise UserError(f'{path} names {line}, which {" and ".join(map(folder.name, sorted(found)[:2]))} may '
+                                'be: write names with their folders.')
+            named.setdefault(path.stem, []).extend(found)
+            if not found:
+                data.account.remark(f'names of {path.name} have no image', line)
+    if 'train' not in named and 'trainval' in named:
+        held_out = {*named.get('val', ())}
+        named['train'] = [image for image in named['trainval'] if image not in held_out]
+    return {split: named[split] for split in SPLITS if named.get(split)}
 
 
 def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]]

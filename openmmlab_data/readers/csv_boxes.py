@@ -1,19 +1,19 @@
 """Boxes in CSV files: a line for each, of TensorFlow, Keras RetinaNet, Open Images, makesense, VIA and VoTT."""
 import csv
 import json
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from openmmlab_data.form.account import Account
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
+from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.folder import Folder, head, read_text, split_in
-from openmmlab_data.form.objects import box, ellipse, number_of, ordered, points_of, polygons, size_of
-from openmmlab_data.form.splits import complete, split_of
+from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of
+from openmmlab_data.form.records import Found, Record, read_many
+from openmmlab_data.form.splits import split_of
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown
 
-from .layouts import CSV, Reading, there
+from .layouts import CSV, Reading
 
 # What is read, and how headings call it, in lower case without blanks and underscores.
 HEADINGS = dict(
@@ -45,78 +45,59 @@ def read_csv(reading: Reading) -> LabelledData:
     The name of a file or of a folder says the split.
     """
     data, folder = LabelledData(CSV, reading.folder.root), reading.folder
-    pictures: list[Picture] = []
-    splits: dict[str, list[Path]] = {}
-    for path in reading.files:
-        rows = _rows(read_text(path))
-        columns = _columns(rows)
-        if not columns:
-            raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
-        rows = rows[1:] if columns == _headings(rows[0]) else rows
-        data.account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'x', 'y', 'w', 'h'))
-        records = [dict(zip(columns, row, strict=False)) for row in rows]
-        for one in records:  # names of Open Images have no suffix
-            one['image'] = folder.full_name(one.get('image', ''))
-        texts = dict.fromkeys(one['image'] for one in records)
-        places = folder.match(sorted(texts), path, path.parent)
-        own = {text: Picture(places[text], path) for text in texts if text in places}
-        data.measured([*own.values()])  # boxes are clipped to their images
-        data.account.seen += Counter(images=len(texts), objects=len(records))
-        for number, record in enumerate(records, start=1):
-            if picture := own.get(record['image']):
-                _read_record(record, picture, f'{path}, object {number},', data.account)
-            else:
-                data.account.leave('objects', f'objects of {path.name} are of images that are not there',
-                                   record['image'])
-        data.account.leave_all('images', f'images of {path.name} are not there', sorted(texts.keys() - places.keys()))
-        splits.setdefault(split_in(path.stem) or split_of(path, folder.root), []).extend(
-            one.path for one in own.values())
-        pictures += own.values()
-    return complete(data, there(one_of_each(pictures, data.account), reading), folder,
-                    splits if len(splits) > 1 else {})
+    return read_many(reading.files, data, folder, lambda path, account: _records(path, folder, account))
 
 
-def _read_record(record: Row, picture: Picture, where: str, account: Account) -> None:
-    picture.stated = size_of(record.get('width'), record.get('height'), where)
-    if shape := record.get('shape'):
-        keys, name = _of_via(shape, record.get('attributes', ''), picture.size, where)
-    elif not any(record.get(key, '').strip() for key in (*CORNERS, 'x')):
-        account.leave('objects', 'lines have an image without an object', picture.path.name)
-        return
-    else:
-        keys, name = _box(record, picture.size, where, account), record.get('name', '')
-    if keys is None:
-        account.leave('objects', 'objects have no area', where)
-    else:
-        picture.objects.append(LabelledObject(name.strip(), keys))
+def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
+    rows = _rows(read_text(path))
+    columns = _columns(rows)
+    if not columns:
+        raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
+    rows = rows[1:] if columns == _headings(rows[0]) else rows
+    account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'x', 'y', 'w', 'h'))
+    by_image: dict[str, list[tuple[int, Row]]] = {}
+    for number, record in enumerate((dict(zip(columns, row, strict=False)) for row in rows), start=1):
+        by_image.setdefault(record.get('image', ''), []).append((number, record))
+    split = split_in(path.stem) or split_of(path, folder.root)
+    for text, records in by_image.items():
+        found = [_found(record, f'{path}, object {number},') for number, record in records]
+        number, last = records[-1]
+        size = size_of(last.get('width'), last.get('height'), f'{path}, object {number},')
+        yield Record(f'{path}, {text}', [text], found, size, split)
 
 
-def _box(record: Row, size: tuple[int, int], where: str, account: Account) -> dict[str, Any]:
+def _found(record: Row, where: str) -> Found:
+    if text := record.get('shape'):
+        shape, name = _of_via(text, record.get('attributes', ''), where)
+        return Found(name, shape, left='' if shape else 'objects have no area')
+    if not any(record.get(key, '').strip() for key in (*CORNERS, 'x')):
+        return Found(left='lines have an image without an object')
+    return Found(record.get('name', ''), _box(record, where))
+
+
+def _box(record: Row, where: str) -> Shape:
     if 'x' in record:  # of makesense
         left, top, width, height = (number_of(record.get(key), where, key) for key in 'xywh')
-        return box(left, top, left + width, top + height, size)
-    left, top, right, bottom = ordered((number_of(record.get(key), where, key) for key in CORNERS), account, where)
-    if max(map(abs, (left, top, right, bottom))) <= 1:  # of Open Images
-        left, right, top, bottom = left * size[0], right * size[0], top * size[1], bottom * size[1]
-    return box(left, top, right, bottom, size)
+        return Shape((left, top, left + width, top + height))
+    corners = [number_of(record.get(key), where, key) for key in CORNERS]
+    return Shape(corners, in_shares=max(map(abs, corners)) <= 1)  # of Open Images
 
 
-def _of_via(shape: str, attributes: str, size: tuple[int, int], where: str) -> tuple[dict[str, Any] | None, str]:
+def _of_via(text: str, attributes: str, where: str) -> tuple[Shape | None, str]:
     """Reads a shape of the VGG Image Annotator, and the first of its attributes, which is the class."""
     try:
-        found, names = json.loads(shape), [*json.loads(attributes or '{}').values()]
+        found, names = json.loads(text), [*json.loads(attributes or '{}').values()]
         kind = found.get('name')
     except (ValueError, AttributeError) as error:
-        raise UserError(f'{where} has {shown(shape)} for a shape, which is no JSON: export it again.') from error
+        raise UserError(f'{where} has {shown(text)} for a shape, which is no JSON: export it again.') from error
     name = str(names[0]) if names else ''
     if kind == 'polygon':
         pairs = zip(found.get('all_points_x') or (), found.get('all_points_y') or (), strict=False)
-        return polygons([points_of([*pairs], where)], size), name
+        return Shape(parts=[points_of([*pairs], where)]), name
     if kind not in VIA_KEYS:
         return None, name
     x, y, width, height = (number_of(found.get(key), where, key) for key in VIA_KEYS[kind])
-    return box(x, y, x + width, y + height, size) if kind == 'rect' else polygons(
-        [ellipse(x, y, width, height)], size), name
+    return Shape((x, y, x + width, y + height)) if kind == 'rect' else Shape(parts=[ellipse(x, y, width, height)]), name
 
 
 def _rows(text: str) -> list[list[str]]:

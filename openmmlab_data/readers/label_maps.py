@@ -13,12 +13,12 @@ from openmmlab_data.form.dataset import LabelledData, LabelledObject, LabelMap
 from openmmlab_data.form.folder import Folder
 from openmmlab_data.form.label_map_files import NO_CLASS, ClassTable, HasColours, open_label_map, read_table
 from openmmlab_data.form.objects import mask
-from openmmlab_data.form.splits import complete, divide, pictures_of
+from openmmlab_data.form.records import pictures_of
+from openmmlab_data.form.splits import complete, divide, read_lists
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import some, told
 
 from .layouts import LABEL_MAPS, Reading
-from .voc import read_lists
 
 SUFFIXES = ('.png', '.tif', '.tiff', '.bmp')
 LOSSY = ('.jpg', '.jpeg', '.gif')  # of masks with two values only

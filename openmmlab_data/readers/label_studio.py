@@ -6,15 +6,15 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 from openmmlab_data.form.account import Account
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
-from openmmlab_data.form.objects import box, ellipse, number_of, points_of, polygons, size_of, turned
-from openmmlab_data.form.splits import complete
+from openmmlab_data.form.dataset import LabelledData
+from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of, turned
+from openmmlab_data.form.records import Found, Record, read_many
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import shown
 
-from .layouts import LABEL_STUDIO, Reading, there
+from .layouts import LABEL_STUDIO, Reading
 
 SHAPES = ('rectangle', 'ellipse', 'polygon')
 # Fields that are read, or that say nothing about objects.
@@ -27,60 +27,49 @@ UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names
 
 def read_label_studio(reading: Reading) -> LabelledData:
     """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format."""
-    data = LabelledData(LABEL_STUDIO, reading.folder.root)
-    pictures: list[Picture] = []
-    for path in reading.files:
-        tasks = read_json(path)
-        tasks = tasks if isinstance(tasks, list) else []
-        texts = []
-        for index, task in enumerate(tasks):
-            if not isinstance(task, dict):
-                raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export '
-                                'it again.')
-            texts.append(next((text for text in _texts(task) if reading.folder.match([text], path, path.parent)), ''))
-        places = reading.folder.match(filter(None, texts), path, path.parent)
-        data.account.seen['images'] += len(tasks)
-        for index, (task, text) in enumerate(zip(tasks, texts, strict=True)):
-            results, name = [*_results(task)], f'task {task.get("id", index)}'
-            data.account.seen['objects'] += len(results)
-            if text not in places:
-                data.account.leave('images', f'images of {path.name} are not there', next(_texts(task), name))
-                data.account.leave('objects', 'objects are of images that are not there', '', len(results))
-            elif not results and not task.get('annotations') and 'label' not in task:
-                data.account.leave('images', 'tasks have no annotation yet', name)
-            else:
-                pictures.append(_read_results(results, Picture(places[text], path), f'{path}, {name},', data.account))
-    pictures = one_of_each(pictures, data.account)
-    return complete(data, data.measured(there(pictures, reading)), reading.folder, {})
+    return read_many(reading.files, LabelledData(LABEL_STUDIO, reading.folder.root), reading.folder, _records)
 
 
-def _read_results(results: list[dict[str, Any]], picture: Picture, where: str, account: Account) -> Picture:
-    """Reads the regions of a task; results of one id are about one region, such as its shape and its label."""
-    regions: dict[object, list[dict[str, Any]]] = {}
-    for index, result in enumerate(results):
-        account.read(result, OF_RESULT)
-        regions.setdefault(result.get('id', index), []).append(result)
-    for parts in regions.values():
-        # The short form does not nest the shape of a result.
-        values: dict[str, Any] = {}
-        for part in parts:
-            values |= part | (part['value'] if isinstance(part.get('value'), dict) else {})
-        kinds = [str(part.get('type') or '') for part in parts]
-        kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
-        labels = values.get(f'{kind}labels') or values.get('labels')
-        name = str(labels[0]).strip() if isinstance(labels, list) and labels else ''
-        if not kind:
-            what = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
-            remedy = ' (export them as Brush labels to PNG)' if what == 'brushlabels' else ''
-            account.leave('objects', f'objects are of type {what}{remedy}', where, len(parts))
-        elif not name:
-            account.leave('objects', 'objects are regions without a label', where, len(parts))
-        else:
-            picture.stated = size = size_of(values.get('original_width'), values.get('original_height'), where)
-            if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
-                account.fields['image_rotation'] += 1
-            picture.objects.append(LabelledObject(name, _shape(kind, values, size, where), len(parts)))
-    return picture
+def _records(path: Path, account: Account) -> Iterator[Record]:
+    tasks = read_json(path)
+    for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
+        if not isinstance(task, dict):
+            raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export it '
+                            'again.')
+        # Results of one id are about one region, such as its shape and its label.
+        results, regions = [*_results(task)], dict[object, list[dict[str, Any]]]()
+        for number, result in enumerate(results):
+            account.read(result, OF_RESULT)
+            regions.setdefault(result.get('id', number), []).append(result)
+        where = f'{path}, task {task.get("id", index)},'
+        size = next((_size(one, where) for one in results if 'original_width' in one), (0, 0))
+        is_bare = not results and not task.get('annotations') and 'label' not in task
+        yield Record(where, [*_texts(task)], [_found(parts, where, account) for parts in regions.values()], size,
+                     left='tasks have no annotation yet' * is_bare)
+
+
+def _size(values: dict[str, Any], where: str) -> tuple[int, int]:
+    return size_of(values.get('original_width'), values.get('original_height'), where)
+
+
+def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Found:
+    # The short form does not nest the shape of a result.
+    values: dict[str, Any] = {}
+    for part in parts:
+        values |= part | (part['value'] if isinstance(part.get('value'), dict) else {})
+    kinds = [str(part.get('type') or '') for part in parts]
+    kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
+    labels = values.get(f'{kind}labels') or values.get('labels')
+    name = str(labels[0]).strip() if isinstance(labels, list) and labels else ''
+    if not kind:
+        what = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
+        remedy = ' (export them as Brush labels to PNG)' if what == 'brushlabels' else ''
+        return Found(left=f'objects are of type {what}{remedy}', records=len(parts))
+    if not name:
+        return Found(left='objects are regions without a label', records=len(parts))
+    if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
+        account.fields['image_rotation'] += 1
+    return Found(name, _shape(kind, values, _size(values, where), where), records=len(parts))
 
 
 def _texts(task: dict[str, Any]) -> Iterator[str]:
@@ -111,16 +100,16 @@ def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in results or () if isinstance(one, dict))
 
 
-def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
+def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> Shape:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
     if kind == 'polygon':
-        return polygons([points_of(value.get('points'), where) * size / 100], size)
+        return Shape(parts=[points_of(value.get('points'), where) * size / 100])
     angle = number_of(value.get('rotation') or 0, where, 'rotation')
     keys = ('x', 'y', 'radiusX', 'radiusY') if kind == 'ellipse' else ('x', 'y', 'width', 'height')
     x, y, width, height = (number_of(value.get(key), where, key) * side / 100
                            for key, side in zip(keys, size * 2, strict=True))
     if kind == 'ellipse':
-        return polygons([ellipse(x, y, width, height, angle)], size)
+        return Shape(parts=[ellipse(x, y, width, height, angle)])
     if angle % 360:
-        return polygons([turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)], size)
-    return box(x, y, x + width, y + height, size)
+        return Shape(parts=[turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)])
+    return Shape((x, y, x + width, y + height))

@@ -2,14 +2,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from openmmlab_data.form.account import Account
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture
+from openmmlab_data.form.dataset import LabelledData, Picture
 from openmmlab_data.form.folder import IMAGE_WORDS, Folder, head, read_text, words_of
-from openmmlab_data.form.objects import LARGEST, box, polygons
+from openmmlab_data.form.objects import LARGEST, Shape
+from openmmlab_data.form.records import Found, Record, fill
 from openmmlab_data.form.splits import complete
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
@@ -62,12 +62,15 @@ def read_yolo(reading: Reading) -> LabelledData:
     data.notes += [*about.notes, *told([folder.name(path) for path in images if path not in of_image],
                                        'images have no txt file, so they have no objects')]
     pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
-    labels = {label for picture in pictures for label in _read_lines(picture, about, account)}
+    for picture in pictures:
+        fill(picture, Record(str(picture.annotation), (), _found(picture.annotation, about, account)), account)
+    last = max((int(one.name.removeprefix('class_')) for picture in pictures for one in picture.objects
+                if not about.names), default=-1)
     if not about.names:
         data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
                           'in each line.')
     return complete(data, pictures, folder, splits,
-                    [*about.names.values()] or [f'class_{label}' for label in range(max(labels, default=-1) + 1)])
+                    [*about.names.values()] or [f'class_{label}' for label in range(last + 1)])
 
 
 def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
@@ -90,14 +93,11 @@ def _above(place: Path) -> Path:
     return Path(*parts[:depth])
 
 
-def _read_lines(picture: Picture, about: Description, account: Account) -> Iterator[int]:
-    """Adds the objects of a file to its image, and yields their labels."""
-    lines = read_text(picture.annotation).splitlines() if picture.annotation else ()
-    for number, line in enumerate(lines, start=1):
+def _found(file: Path | None, about: Description, account: Account) -> Iterator[Found]:
+    for number, line in enumerate(read_text(file).splitlines() if file else (), start=1):
         if not line.strip():
             continue
-        account.seen['objects'] += 1
-        where = f'{picture.annotation} has {shown(line)} in line {number}'
+        where = f'{file} has {shown(line)} in line {number}'
         try:
             label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
         except ValueError as error:
@@ -107,14 +107,12 @@ def _read_lines(picture: Picture, about: Description, account: Account) -> Itera
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
             raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
-        keys = _object(numbers, picture.size, about.keypoints, where, account)
-        picture.objects.append(LabelledObject(about.names.get(int(label), f'class_{int(label)}'), keys))
-        yield int(label)
+        name = about.names.get(int(label), f'class_{int(label)}')
+        yield Found(name, _shape(numbers, about.keypoints, where, account))
 
 
-def _object(numbers: list[float], size: tuple[int, int], keypoints: int, where: str, account: Account
-            ) -> dict[str, Any]:
-    """Returns the keys of an object for the numbers of a line; a UserError if they cannot be shares of an image."""
+def _shape(numbers: list[float], keypoints: int, where: str, account: Account) -> Shape:
+    """Returns the shape for the numbers of a line; a UserError if they cannot be shares of an image."""
     if keypoints and len(numbers) - 4 in (keypoints, keypoints + 1):
         account.fields['keypoints'] += 1
         numbers = numbers[:4]
@@ -131,11 +129,11 @@ def _object(numbers: list[float], size: tuple[int, int], keypoints: int, where: 
         what = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
         raise UserError(f'{where}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {what}.')
     if len(numbers) == 4:
-        x, y, w, h = np.multiply(numbers, (size[0], size[1], size[0], size[1])).tolist()
+        x, y, w, h = numbers
         if min(w, h) < 0:
             raise UserError(f'{where}, but a width or height is not below 0: correct it.')
-        return box(x - w / 2, y - h / 2, x + w / 2, y + h / 2, size)
-    return polygons([np.reshape(numbers, (-1, 2)) * size], size)
+        return Shape((x - w / 2, y - h / 2, x + w / 2, y + h / 2), in_shares=True)
+    return Shape(parts=[np.reshape(numbers, (-1, 2))], in_shares=True)
 
 
 def _is_pose(numbers: Sequence[float]) -> bool:
