@@ -1,11 +1,11 @@
 """A folder as labelling tools write it: its files, which image belongs to an annotation file, and paths in texts."""
-import math
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import IMAGE_SUFFIXES
@@ -41,6 +41,16 @@ def split_in(name: str) -> str:
     return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
 
 
+_Relation = tuple[tuple[str, ...], str, str]
+
+
+class Pairs(NamedTuple):
+    """Images with their annotation files."""
+    of_image: dict[Path, Path]
+    alone: list[Path]  # annotation files without an image
+    second: list[Path]  # those of images that have a nearer one, or of the kind of such files
+
+
 class Folder:
     """The files below a folder, and in `also`. Links are followed, and hidden files are left out."""
 
@@ -48,7 +58,9 @@ class Folder:
         self.root = Path(os.path.abspath(root))
         self._roots = (self.root, *also)
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
+        self.hidden: list[Path] = []  # files that are hidden, or in hidden folders
         self.files = sorted(self._walk())
+        self.labels: set[Path] = set()  # files of annotations, of any layout
         self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
         self._by_key: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
@@ -74,6 +86,7 @@ class Folder:
                 names.clear()
                 continue
             seen.add((here.st_dev, here.st_ino))
+            self.hidden += [path for name in (*names, *files) if is_hidden(name) for path in _files_of(folder, name)]
             # Folders come before links to them.
             names[:] = sorted((name for name in names if not is_hidden(name)),
                               key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
@@ -91,17 +104,18 @@ class Folder:
     def name(self, path: Path) -> str:
         return inside(path, self.root)
 
-    def _parts(self, path: Path) -> tuple[str, ...]:
+    def parts(self, path: Path) -> tuple[str, ...]:
+        """Returns the names of the folders between the root and a file."""
         root = next((root for root in self._roots if path.is_relative_to(root)), path.parent)
         return path.parent.relative_to(root).parts
 
     def _key(self, path: Path) -> tuple[str, ...]:
         kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
-                      if word.lower() not in ROLE_WORDS) for part in self._parts(path))
+                      if word.lower() not in ROLE_WORDS) for part in self.parts(path))
         return tuple(' '.join(part) for part in kept if part)
 
     def is_label(self, path: Path) -> bool:
-        return (any(word in LABEL_WORDS for part in self._parts(path) for word in words_of(part))
+        return (any(word in LABEL_WORDS for part in self.parts(path) for word in words_of(part))
                 or bool(ROLE_IN_NAME.search(path.stem)))
 
     def image_of(self, path: Path) -> tuple[int, Path] | None:
@@ -124,25 +138,40 @@ class Folder:
                 return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
         return None
 
-    def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
-        """Returns images with their annotation files, and files without an image; a UserError if two are equally near.
+    def pair(self, files: Iterable[Path]) -> Pairs:
+        """Finds the image of each annotation file. If images have two, those of one kind, such as a folder, are taken
+        for all images: those that are nearer. A UserError if two are equally near.
         """
-        nearest: dict[Path, tuple[int, Path]] = {}
+        found: dict[Path, list[tuple[int, Path]]] = defaultdict(list)
         alone = []
         for path in files:
-            found = self.image_of(path)
-            if found is None:
+            if near := self.image_of(path):
+                found[near[1]].append((near[0], path))
+            else:
                 alone.append(path)
-                continue
-            distance, image = found
-            best, other = nearest.get(image, (math.inf, None))
-            if distance == best:
-                raise UserError(f'{self.name(image)} has two annotation files, {other} and {path}: name the folder of '
-                                'one of them, or move the other away.')
-            if distance < best:
-                nearest[image] = distance, path
-            alone += [other if distance < best else path] if other else []
-        return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
+        taken, left = set[_Relation](), set[_Relation]()
+        for image, own in found.items():
+            own.sort()
+            if len(own) > 1 and own[0][0] == own[1][0]:
+                raise UserError(f'{self.name(image)} has two annotation files, {own[0][1]} and {own[1][1]}: name the '
+                                'folder of one of them, or move the other away.')
+            if len(own) > 1:
+                taken.add(self._relation(own[0][1], image))
+                left.update(self._relation(path, image) for _, path in own[1:])
+        of_image, second = {}, list[Path]()
+        for image, ((_, nearest), *others) in sorted(found.items()):
+            if self._relation(nearest, image) in left - taken:
+                second.append(nearest)
+            else:
+                of_image[image] = nearest
+            second += [path for _, path in others]
+        return Pairs(of_image, sorted(alone), sorted(second))
+
+    def _relation(self, path: Path, image: Path) -> _Relation:
+        """Returns how an annotation file is named for its image: its other folders, and the end of its name."""
+        others = {*self.parts(image)}
+        return (tuple(part for part in self.parts(path) if part not in others),
+                path.stem.removeprefix(PHOTO_IN_NAME.sub('', image.stem)), path.suffix)
 
     def full_name(self, name: str) -> str:
         """Returns the name of an image with its suffix, if it has none and one image has that stem."""
@@ -159,8 +188,8 @@ class Folder:
         for text in dict.fromkeys(texts):
             place = self.locate(text, *bases)
             folders = _parts_of(text)[:-1]
-            if place and place.is_file() and not of_other_split(folders, self._parts(place)) and not contradicts(
-                    [*self._parts(source), source.stem, *folders], self._parts(place)):
+            if place and place.is_file() and not of_other_split(folders, self.parts(place)) and not contradicts(
+                    [*self.parts(source), source.stem, *folders], self.parts(place)):
                 found[place].append(text)
         matched = {}
         for place, names in found.items():
@@ -187,6 +216,15 @@ class Folder:
             return None
         same = self._by_name[inside[-1]] if inside else []
         return same[0] if len(same) == 1 else None
+
+
+def _files_of(folder: str, name: str) -> Iterator[Path]:
+    """Yields a file, or all files below a folder."""
+    path = Path(folder, name)
+    if path.is_file():
+        yield path
+    for inner, _, files in os.walk(path):
+        yield from (place for one in files if (place := Path(inner, one)).is_file())
 
 
 def _parts_of(text: str) -> tuple[str, ...]:

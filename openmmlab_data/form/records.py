@@ -1,5 +1,4 @@
 """What a reader yields, a record for each image with its objects, and the one walk that makes data of records."""
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from .account import Account
 from .dataset import LabelledData, LabelledObject, Picture, one_of_each
 from .folder import Folder
 from .objects import Shape, merged
-from .splits import complete, read_lists
+from .splits import complete
 
 
 class Found(NamedTuple):
@@ -21,7 +20,7 @@ class Found(NamedTuple):
     group: object = None  # objects of one class and group are one; None: it is alone
     left: str = ''  # the reason, see `Account.leave`
     records: int = 1  # how many of the source became it
-    is_crowd: bool = False
+    ignored: str = ''  # see `LabelledObject`
 
 
 class Record(NamedTuple):
@@ -38,13 +37,17 @@ Parse = Callable[[Path, Account], Iterable[Record]]  # the records of a file
 
 
 def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, what: str, parse: Parse) -> LabelledData:
-    """Reads a layout with a file for each image, and perhaps lists of splits; `what` is the name of such a file."""
-    record_of = cache(lambda path: next(iter(parse(path, data.account))))
-    pictures = pictures_of(files, folder, what, data, lambda path: record_of(path).texts[0])
+    """Reads a layout with a file for each image; `what` is the name of such a file."""
+    account, record_of = data.account, cache(lambda path: next(iter(parse(path, data.account))))
+    pictures, unused = pictures_of(files, folder, what, data, lambda path: record_of(path).texts[0])
     for picture in pictures:
         assert picture.annotation
-        fill(picture, record_of(picture.annotation), data.account)
-    return complete(data, pictures, folder, read_lists(data, folder, 'Main', [one.path for one in pictures]))
+        fill(picture, record_of(picture.annotation), account)
+    for path in unused:
+        objects = sum(one.records for one in record_of(path).found)
+        account.seen['objects'] += objects
+        account.leave('objects', f'objects are of {what}s that are not used', path.name, objects)
+    return complete(data, pictures, folder)
 
 
 def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: Parse) -> LabelledData:
@@ -65,9 +68,13 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
                 lists.setdefault(record.split, []).append(places[text])
                 continue
             account.seen['objects'] += objects
-            account.leave('images', record.left if text in places else f'images of {path.name} are not there',
-                          record.where if text in places else next(iter(record.texts), record.where))
-            account.leave('objects', 'objects are of images that are not there', '', objects)
+            name = next(iter(record.texts), record.where)
+            if text in places:
+                account.leave('images', record.left, record.where)
+                account.leave('objects', 'objects are of images that are left out', name, objects)
+            else:
+                account.leave('images', f'images of {path.name} are not there', name)
+                account.leave('objects', 'objects are of images that are not there', name, objects)
     if not known:
         raise UserError(f'none of the images of {files[0]} is there: put them below {folder.root}.')
     data.measured([picture for picture, _ in known])
@@ -91,25 +98,32 @@ def fill(picture: Picture, record: Record, account: Account) -> None:
         groups.setdefault((one.name.strip(), index if one.group is None else str(one.group)), []).append(one)
     picture.stated = record.size
     for (name, _), parts in groups.items():
-        keys = merged([one.shape.keys(picture.size) for one in parts if one.shape], picture.size)
-        picture.objects.append(LabelledObject(name, dict(keys, iscrowd=int(parts[0].is_crowd)),
-                                              sum(one.records for one in parts)))
+        shapes, ignored = [one.shape for one in parts if one.shape], parts[0].ignored
+        keys = merged([shape.keys(picture.size) for shape in shapes], picture.size)
+        extents = [shape.extent(picture.size) for shape in shapes]
+        left, top, right, bottom = (ends(sides) for ends, sides in zip(
+            (min, min, max, max), zip(*extents, strict=True), strict=True))
+        picture.objects.append(LabelledObject(name, dict(keys, iscrowd=int(bool(ignored))), sum(
+            one.records for one in parts), (left, top, right, bottom), ignored))
 
 
 def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
-                named_in: Callable[[Path], str] | None = None) -> list[Picture]:
-    """Returns images with their annotation files, and accounts for files and images without the other; `named_in` reads
-    the name of the image from a file that no image is called like.
+                named_in: Callable[[Path], str] | None = None) -> tuple[list[Picture], list[Path]]:
+    """Returns images with their annotation files, and files that are not used, and accounts for these and for images
+    without a file; `named_in` reads the name of the image from a file that no image is called like.
     """
-    of_image, alone = folder.pair(files)
+    of_image, alone, second = folder.pair(files)
     if named_in:
         for path, text in [(path, named_in(path)) for path in alone]:
             if (place := folder.match([text], path, path.parent).get(text)) and place not in of_image:
                 of_image[place] = path
                 alone.remove(path)
-    near, labels = {image.parent for image in of_image}, set(files)
-    bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
-    data.account.seen += Counter(images=len(files) + len(bare))
-    data.account.leave_all('images', f'{what}s have no image of their own', alone)
-    data.account.leave_all('images', f'images have no {what}', bare)
-    return data.measured([Picture(image, path) for image, path in of_image.items()])
+    near = {image.parent for image in of_image}
+    bare = [path for path in folder.images if path.parent in near and path not in of_image
+            and path not in folder.labels]
+    data.account.seen['images'] += len(files) + len(bare)
+    data.account.leave_all('images', f'{what}s have no image of their own', [*map(folder.name, alone)])
+    data.account.leave_all('images', f'{what}s are second ones, of images that have others',
+                           [*map(folder.name, second)])
+    data.account.leave_all('images', f'images have no {what}', [*map(folder.name, bare)])
+    return data.measured([Picture(image, path) for image, path in of_image.items()]), [*alone, *second]

@@ -1,19 +1,22 @@
 """The splits of a folder of data: which one a name means, and how images are divided."""
 import random
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import shell
 
 from .dataset import LabelledData, Picture
-from .folder import Folder, read_lines, split_in
+from .folder import Folder, split_in
+from .settling import settle
+from .split_lists import read_split_lists
 
 # The name of a crop, with the image that it is from: slide1_0_512.png, slide1_x0_y512.png.
 CROP = r'^(.+?)[_-]\D?\d+[_-]\D?\d+\.\w+$'
+LISTS = 'Main', 'Segmentation'  # the folders of VOC's lists, for boxes and for label maps
 
 
 def split_of(path: Path, root: Path) -> str:
@@ -22,62 +25,32 @@ def split_of(path: Path, root: Path) -> str:
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 
-def read_lists(data: LabelledData, folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
-    """Reads the images of each split from ImageSets: those of `kind`, 'Main' for boxes or 'Segmentation' for label
-    maps, or else others. `trainval` is what is in no list for validation. A UserError if a name means two images.
-    """
-    lists = [path for path in folder.of('.txt') if 'ImageSets' in path.parts
-             and path.stem in (*SPLITS, 'trainval')]
-    lists = [path for path in lists if path.parent.name == kind] or lists
-    # The names of images and their ends, such as `sub/a`, and the images that have them.
-    by_end: dict[str, set[Path]] = defaultdict(set)
-    for image in images:
-        for depth in range(1, 5):
-            by_end['/'.join(image.with_suffix('').parts[-depth:])].add(image)
-    named: dict[str, list[Path]] = {}
-    for path in lists:
-        for line in read_lines(path):
-            # Lists of a class have 1, 0 or -1 behind the name.
-            ends = (re.sub(r'\.(jpe?g|png|bmp|tiff?|webp|xml)$', '', name.replace('\\', '/'), flags=re.IGNORECASE)
-                    for name in (line, re.sub(r'\s+-?[01]$', '', line)))
-            found = next((by_end[end] for end in ends if end in by_end), set())
-            if len(found) > 1:
-                raise UserError(f'{path} names {line}, which {" and ".join(map(folder.name, sorted(found)[:2]))} may '
-                                'be: write names with their folders.')
-            named.setdefault(path.stem, []).extend(found)
-            if not found:
-                data.account.remark(f'names of {path.name} have no image', line)
-    if 'train' not in named and 'trainval' in named:
-        held_out = {*named.get('val', ())}
-        named['train'] = [image for image in named['trainval'] if image not in held_out]
-    return {split: named[split] for split in SPLITS if named.get(split)}
-
-
-def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]]
+def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, splits: Mapping[str, Sequence[Path]] = {}
            ) -> None:
-    """Puts images into the splits of their lists, or if there are none, of their folders."""
+    """Puts images into the splits that their annotations name, or else lists, or else their folders."""
     # An image that only its annotation file holds is in the folder of that file.
     places = {one.path: one.path if one.path.is_relative_to(folder.root) else one.annotation or one.path
               for one in pictures}
-    lists = lists or {split: [path for path, place in places.items() if split_of(place, folder.root) == split]
-                      for split in SPLITS}
+    has_maps = any(one.annotation and one.annotation.suffix.lower() in IMAGE_SUFFIXES for one in pictures)
+    splits = splits or read_split_lists(folder, [*places], data.account, LISTS[has_maps]) or {
+        split: [path for path, place in places.items() if split_of(place, folder.root) == split] for split in SPLITS}
     by_image = {one.path: one for one in pictures}
-    listed = {image for images in lists.values() for image in images}
+    listed = {image for images in splits.values() for image in images}
     for one in pictures:
         if one.path not in listed:
             data.account.leave('images', 'images are in no list of a split', folder.name(one.path), one.records)
-            data.account.leave('objects', 'objects are of images in no list of a split', '',
+            data.account.leave('objects', 'objects are of images in no list of a split', folder.name(one.path),
                                sum(other.records for other in one.objects))
     for split in SPLITS:
-        if own := [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]:
+        if own := [by_image[image] for image in dict.fromkeys(splits.get(split, ())) if image in by_image]:
             data.splits[split] = own
 
 
-def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]],
-             names: Sequence[str] = ()) -> LabelledData:
+def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder,
+             splits: Mapping[str, Sequence[Path]] = {}, names: Sequence[str] = ()) -> LabelledData:
     """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
-    data.settle(names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
-    divide(data, pictures, folder, lists)
+    settle(data, names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
+    divide(data, pictures, folder, splits)
     return data
 
 

@@ -1,7 +1,7 @@
 """Label maps: images whose pixels are numbers of classes, colours, or numbers of objects."""
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +9,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, LabelMap
+from openmmlab_data.form.dataset import LabelledData, LabelledObject, LabelMap, Picture
 from openmmlab_data.form.folder import Folder
 from openmmlab_data.form.label_map_files import NO_CLASS, ClassTable, HasColours, open_label_map, read_table
 from openmmlab_data.form.objects import mask
 from openmmlab_data.form.records import pictures_of
-from openmmlab_data.form.splits import complete, divide, read_lists
+from openmmlab_data.form.splits import complete, divide
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import some, told
 
@@ -25,6 +25,8 @@ LOSSY = ('.jpg', '.jpeg', '.gif')  # of masks with two values only
 CITYSCAPES, IDS = re.compile(r'_gt(?:Fine|Coarse)_(\w+)$'), ('labelTrainIds', 'labelIds')
 # The numbers that Cityscapes' labelIds give to its 19 classes for training, in their order.
 CITYSCAPES_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+ADE20K = re.compile(r'ADE_(train|val|test)_\d+')
+THOUSAND, IGNORED = 1000, 10_000  # of MOTS: values are class * 1000 + number of the object, or mean nothing
 KINDS = ('classes', 'colours', 'instances')
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
@@ -64,23 +66,18 @@ def read_label_maps(reading: Reading) -> LabelledData:
     """Reads label maps, of classes or of numbers of objects; a UserError if the values mean nothing, or lack a name."""
     folder, kind = reading.folder, reading.options.masks
     data = LabelledData(LABEL_MAPS, folder.root)
-    pictures = pictures_of(reading.files, folder, 'label map', data)
+    pictures, _ = pictures_of(reading.files, folder, 'label map', data)
     paths = [one.annotation for one in pictures if one.annotation]
-    lists = read_lists(data, folder, 'Segmentation', [one.path for one in pictures])
-    table = _of_cityscapes(paths) or find_table(folder, reading.options.colours)
+    table = None if reading.options.colours else _of_cityscapes(paths) or _of_ade20k(paths)
+    table = table or find_table(folder, reading.options.colours)
+    if table:
+        data.account.use('descriptions', table.path)
     counts = None if kind == 'colours' else _count(paths, False)
-    if counts and (kind == 'instances' or (kind is None and reading.options.semantic is not True
-                                           and not (table and table.codes) and _look_like_objects(paths, counts))):
-        name = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
-        for picture, path in zip(pictures, paths, strict=True):
-            labels = open_label_map(path).values
-            picture.objects = [LabelledObject(name, mask(labels == value)) for value in np.unique(labels)
-                               if value not in (0, NO_CLASS)]
-            data.account.seen['objects'] += len(picture.objects)
-        data.notes += [] if kind else [
-            'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of '
-            f'class {name} (--masks classes says otherwise).']
-        return complete(data, pictures, folder, lists)
+    if counts and kind in (None, 'instances') and reading.options.semantic is not True:
+        if _are_numbered(set().union(*counts)):
+            return _read_objects(data, pictures, folder, table, THOUSAND, kind)
+        if kind or (not (table and table.codes) and _look_like_objects(paths, counts)):
+            return _read_objects(data, pictures, folder, table, 0, kind)
     palette = open_label_map(paths[0]).palette if counts else []
     if counts is None or (palette and table and table.are_colours):
         counts = _count(paths, True) or []
@@ -95,8 +92,45 @@ def read_label_maps(reading: Reading) -> LabelledData:
         picture.label_map = LabelMap(path, pixels, codes, meaning.are_colours)
     data.is_semantic, data.classes, data.palette = True, meaning.classes, meaning.palette
     data.notes += [*meaning.notes, *_rare(data, [one.label_map for one in pictures if one.label_map])]
-    divide(data, pictures, folder, lists)
+    divide(data, pictures, folder)
     return data
+
+
+def _read_objects(data: LabelledData, pictures: list[Picture], folder: Folder, table: ClassTable | None, factor: int,
+                  kind: str | None) -> LabelledData:
+    """Makes an object of each value; with a `factor`, values are factor * class + number, else all are of one class."""
+    single = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
+    for picture in pictures:
+        assert picture.annotation
+        labels = open_label_map(picture.annotation).values
+        for value in np.unique(labels).tolist():
+            if value == 0 or (value == NO_CLASS and not factor):
+                continue
+            data.account.seen['objects'] += 1
+            if factor and value == IGNORED:
+                data.account.leave('objects', f'objects are regions to ignore ({IGNORED})', picture.path.name)
+            else:
+                name = _name_of(value // factor, table) if factor else single
+                picture.objects.append(LabelledObject(name, mask(labels == value)))
+    meaning = (f'Values of label maps are {factor} * class + number of the object, as those of MOTS and KITTI: each is '
+               'an object.') if factor else (
+        'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of class '
+        f'{single} (--masks classes says otherwise).')
+    data.notes += [] if kind else [meaning]
+    return complete(data, pictures, folder)
+
+
+def _name_of(number: int, table: ClassTable | None) -> str:
+    names = table.names if table and not table.are_colours else []
+    by_number = dict(zip(table.codes, names, strict=True)) if table and table.codes and names else dict(
+        enumerate(names, start=1))
+    return by_number.get(number, f'class_{number}')
+
+
+def _are_numbered(values: Collection[int]) -> bool:
+    """Returns whether values are class * 1000 + number of the object, and perhaps 0 and those to ignore."""
+    numbers = [value for value in values if value not in (0, IGNORED)]
+    return min(numbers, default=0) >= THOUSAND and any(value % THOUSAND for value in numbers)
 
 
 def _rare(data: LabelledData, maps: Sequence[LabelMap]) -> list[str]:
@@ -148,6 +182,14 @@ def _of_cityscapes(paths: Sequence[Path]) -> ClassTable | None:
     return ClassTable(paths[0], get_classes('cityscapes'), [*CITYSCAPES_IDS] if found[0] == 'labelIds' else [])
 
 
+def _of_ade20k(paths: Sequence[Path]) -> ClassTable | None:
+    """Returns the classes of ADE20K's own files, in which 0 means no class, and 1 is the first."""
+    if not paths or not all(ADE20K.fullmatch(path.stem) for path in paths):
+        return None
+    from mmseg.utils import get_classes
+    return ClassTable(paths[0], names := get_classes('ade20k'), [*range(1, len(names) + 1)])
+
+
 def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning | None:
     """Returns the meaning of maps with 0 and 1 beside others with 0 and 255; else None.
 
@@ -185,7 +227,7 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
             'otherwise).'])
     classes = [value for value in values if value != NO_CLASS]
     number = max(classes, default=-1) + 1
-    if kind is None and not names and 2 <= len(classes) <= number / 2 and number > 21:
+    if kind is None and not names and 2 <= len(classes) <= number / 2 and number > 21 and not _are_numbered(classes):
         return Meaning([f'value_{value}' for value in classes], {value: index for index, value in enumerate(classes)},
                        notes=[f'The values {", ".join(map(str, classes))} of the label maps are taken for '
                               f'{len(classes)} classes (--masks classes says otherwise).'])

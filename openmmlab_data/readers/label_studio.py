@@ -2,12 +2,14 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlparse
+
+import numpy as np
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData
-from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of, turned
+from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of
 from openmmlab_data.form.records import Found, Record, read_many
 from openmmlab_runs.data.coco import read_json
 from openmmlab_runs.errors import UserError
@@ -25,8 +27,16 @@ OF_RESULT = frozenset((
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
+class Annotation(NamedTuple):
+    """A list of results, and why it is left out, if it is."""
+    results: list[dict[str, Any]]
+    left: str = ''
+
+
 def read_label_studio(reading: Reading) -> LabelledData:
-    """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format."""
+    """Reads rectangles, ellipses and polygons of each task, of its last annotation that has results; a UserError for
+    another format.
+    """
     return read_many(reading.files, LabelledData(LABEL_STUDIO, reading.folder.root), reading.folder, _records)
 
 
@@ -36,40 +46,51 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
         if not isinstance(task, dict):
             raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export it '
                             'again.')
-        # Results of one id are about one region, such as its shape and its label.
-        results, regions = [*_results(task)], dict[object, list[dict[str, Any]]]()
-        for number, result in enumerate(results):
-            account.read(result, OF_RESULT)
-            regions.setdefault(result.get('id', number), []).append(result)
-        where = f'{path}, task {task.get("id", index)},'
-        size = next((_size(one, where) for one in results if 'original_width' in one), (0, 0))
-        is_bare = not results and not task.get('annotations') and 'label' not in task
-        yield Record(where, [*_texts(task)], [_found(parts, where, account) for parts in regions.values()], size,
-                     left='tasks have no annotation yet' * is_bare)
+        where, found, sizes = f'{path}, task {task.get("id", index)},', list[Found](), set[tuple[int, int]]()
+        annotations = [*_annotations(task, where, account)]
+        for results, left in annotations:
+            # Results of one id are about one region, such as its shape and its label.
+            regions: dict[object, list[dict[str, Any]]] = {}
+            for number, result in enumerate(results):
+                account.read(result, OF_RESULT)
+                regions.setdefault(result.get('id', number), []).append(result)
+            if left:
+                found.append(Found(left=left, records=len(results)))
+                continue
+            found += [one for parts in regions.values() for one in _found(parts, where, account)]
+            sizes |= {size_of(one.get('original_width'), one.get('original_height'), where) for one in results
+                      if 'original_width' in one}
+        if len(sizes) > 1:
+            account.remark('tasks have regions that state different sizes of their image, which percents do not need',
+                           where)
+        is_bare = all(one.left for one in annotations) and 'label' not in task
+        yield Record(where, [*_texts(task)], found, sizes.pop() if len(sizes) == 1 else (0, 0),
+                     left='tasks have no annotation yet, or cancelled ones' * is_bare)
 
 
-def _size(values: dict[str, Any], where: str) -> tuple[int, int]:
-    return size_of(values.get('original_width'), values.get('original_height'), where)
-
-
-def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Found:
+def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Iterator[Found]:
+    """Yields an object for each label of a region."""
     # The short form does not nest the shape of a result.
-    values: dict[str, Any] = {}
-    for part in parts:
-        values |= part | (part['value'] if isinstance(part.get('value'), dict) else {})
+    flat = [part | (part['value'] if isinstance(part.get('value'), dict) else {}) for part in parts]
+    values = {key: value for one in flat for key, value in one.items()}
     kinds = [str(part.get('type') or '') for part in parts]
     kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
-    labels = values.get(f'{kind}labels') or values.get('labels')
-    name = str(labels[0]).strip() if isinstance(labels, list) and labels else ''
+    labels = (label for one in flat for key in (f'{kind}labels', 'labels') if isinstance(one.get(key), list)
+              for label in one[key])
+    names = [*dict.fromkeys(filter(None, (str(label).strip() for label in labels)))]
     if not kind:
-        what = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
-        remedy = ' (export them as Brush labels to PNG)' if what == 'brushlabels' else ''
-        return Found(left=f'objects are of type {what}{remedy}', records=len(parts))
-    if not name:
-        return Found(left='objects are regions without a label', records=len(parts))
+        other = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
+        remedy = ' (export them as Brush labels to PNG)' if other == 'brushlabels' else ''
+        yield Found(left=f'objects are of type {other}{remedy}', records=len(parts))
+        return
+    if not names:
+        yield Found(left='objects are regions without a label', records=len(parts))
+        return
     if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
         account.fields['image_rotation'] += 1
-    return Found(name, _shape(kind, values, _size(values, where), where), records=len(parts))
+    shape = _shape(kind, values, where)
+    for index, name in enumerate(names):
+        yield Found(name, shape, records=1 if index else max(len(parts) - len(names) + 1, 1))
 
 
 def _texts(task: dict[str, Any]) -> Iterator[str]:
@@ -89,27 +110,40 @@ def _names(text: str) -> Iterator[str]:
         yield UPLOAD.sub('', Path(name.replace('\\', '/')).name)
 
 
-def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _annotations(task: dict[str, Any], where: str, account: Account) -> Iterator[Annotation]:
+    """Yields the annotations of a task, and its predictions; all but one are left out. None if it has none."""
+    def results_of(one: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in one.get('result') or () if isinstance(each, dict)]
+
     annotations = task.get('annotations') or task.get('completions')
-    if isinstance(annotations, list):
-        last = [one for one in annotations if isinstance(one, dict) and not one.get('was_cancelled')][-1:]
-        lists = [one.get('result') for one in last]
-    else:  # the short form has a list for each control, by its name
-        lists = [value for value in task.values() if isinstance(value, list)]
-    for results in lists:
-        yield from (one for one in results or () if isinstance(one, dict))
+    if not isinstance(annotations, list):  # the short form has a list for each control, by its name
+        results = [one for value in task.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
+        if results or 'label' in task:
+            yield Annotation(results)
+        return
+    annotations = [one for one in annotations if isinstance(one, dict)]
+    valid = [one for one in annotations if not one.get('was_cancelled')]
+    chosen = next((one for one in reversed(valid) if results_of(one)), valid[-1] if valid else None)
+    if chosen is not None and chosen is not valid[-1]:
+        account.remark('tasks have an empty last annotation, so that an earlier one is read', where)
+    for one in annotations:
+        yield Annotation(results_of(one), '' if one is chosen else 'objects are of cancelled annotations' if one.get(
+            'was_cancelled') else 'objects are of other annotations of their task')
+    for one in task.get('predictions') or ():
+        if isinstance(one, dict):
+            yield Annotation(results_of(one), 'objects are predictions')
 
 
-def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> Shape:
+def _shape(kind: str, value: dict[str, Any], where: str) -> Shape:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
     if kind == 'polygon':
-        return Shape(parts=[points_of(value.get('points'), where) * size / 100])
+        return Shape(parts=[points_of(value.get('points'), where) / 100], in_shares=True)
     angle = number_of(value.get('rotation') or 0, where, 'rotation')
     keys = ('x', 'y', 'radiusX', 'radiusY') if kind == 'ellipse' else ('x', 'y', 'width', 'height')
-    x, y, width, height = (number_of(value.get(key), where, key) * side / 100
-                           for key, side in zip(keys, size * 2, strict=True))
+    x, y, width, height = (number_of(value.get(key), where, key) / 100 for key in keys)
     if kind == 'ellipse':
-        return Shape(parts=[ellipse(x, y, width, height, angle)])
+        return Shape(parts=[ellipse(x, y, width, height)], in_shares=True, degrees=angle, pivot=(x, y))
     if angle % 360:
-        return Shape(parts=[turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)])
-    return Shape((x, y, x + width, y + height))
+        corners = np.array([(x, y), (x + width, y), (x + width, y + height), (x, y + height)])
+        return Shape(parts=[corners], in_shares=True, degrees=angle, pivot=(x, y))
+    return Shape((x, y, x + width, y + height), in_shares=True)

@@ -65,7 +65,11 @@ def with_embedded(files: Sequence[Path], folder: Folder, target: Path) -> Folder
         place = target / Path(folder.name(path)).with_suffix('.jpg' if form in ('jpeg', 'mpo') else f'.{form}')
         place.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place, image)
-    return Folder(folder.root, [target]) if target.is_dir() else folder
+    if not target.is_dir():
+        return folder
+    whole = Folder(folder.root, [target])
+    whole.labels = folder.labels
+    return whole
 
 
 def _image_in(content: dict[str, Any]) -> str:
@@ -91,7 +95,7 @@ def _shape(kind: str, points: np.ndarray, shape: dict[str, Any], where: str) -> 
         case 'rectangle', 2 | 4:
             return Shape((left, top, right, bottom))
         case 'mask', 2:
-            return Shape(pixels=_mask(shape.get('mask'), where), place=(max(round(left), 0), max(round(top), 0)))
+            return Shape(pixels=_mask(shape.get('mask'), where), place=(round(left), round(top)))
     if len(points) < 3:
         raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
     return Shape(parts=[points])

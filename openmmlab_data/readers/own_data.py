@@ -99,6 +99,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
         root = root.parent
     folder = Folder(root)
     found = _find_formats(folder, source)
+    folder.labels = {path for files in found.values() for path in files}
     if options.embedded and found.get(LABELME):
         folder = with_embedded(found[LABELME], folder, options.embedded)
     if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
@@ -122,7 +123,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
-    data.close()
+    data.close(folder)
     return data
 
 

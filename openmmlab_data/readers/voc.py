@@ -44,12 +44,7 @@ def read_voc(reading: Reading) -> LabelledData:
     Polygons, and rotated boxes of roLabelImg, become masks, and difficult objects crowds. Those that MIT's LabelMe has
     deleted are left out.
     """
-    data = LabelledData(VOC, reading.folder.root)
-    data = read_each(reading.files, data, reading.folder, 'XML file', _records)
-    difficult = sum(one.keys['iscrowd'] for pictures in data.splits.values() for picture in pictures
-                    for one in picture.objects)
-    data.notes += [f'{difficult} objects are difficult: losses and metrics ignore them.'] if difficult else []
-    return data
+    return read_each(reading.files, LabelledData(VOC, reading.folder.root), reading.folder, 'XML file', _records)
 
 
 def _records(path: Path, account: Account) -> Iterator[Record]:
@@ -66,7 +61,7 @@ def _found(found: ElementTree.Element, where: str, account: Account) -> Found:
     account.read((one.tag for one in found), OF_OBJECT, 'object/')
     flags = {key: (found.findtext(key) or '').strip() == '1' for key in ('deleted', 'difficult')}
     return Found(left='objects are deleted') if flags['deleted'] else Found(
-        found.findtext('name') or '', _shape(found, where), is_crowd=flags['difficult'])
+        found.findtext('name') or '', _shape(found, where), ignored='objects are difficult' * flags['difficult'])
 
 
 def _shape(found: ElementTree.Element, where: str) -> Shape:

@@ -7,9 +7,10 @@ import numpy as np
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData, Picture
-from openmmlab_data.form.folder import IMAGE_WORDS, Folder, head, read_text, words_of
+from openmmlab_data.form.folder import IMAGE_WORDS, Folder, head, read_lines, read_text, words_of
 from openmmlab_data.form.objects import LARGEST, Shape
 from openmmlab_data.form.records import Found, Record, fill
+from openmmlab_data.form.split_lists import list_of
 from openmmlab_data.form.splits import complete
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
@@ -30,7 +31,9 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
         return bool(re.match(rb'([-+.\d]|$)', head(path, 256).removeprefix(b'\xef\xbb\xbf').strip()))
 
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
-    numbers, of_images = set(filter(is_label, files)), {path for path in files if folder.image_of(path)}
+    of_images = {path for path in files if folder.image_of(path)}
+    files = [path for path in files if path in of_images or not list_of(path)]
+    numbers = set(filter(is_label, files))
     places = {path.parent for path in numbers & of_images}
     return [path for path in files if path.parent in places and path in numbers | of_images]
 
@@ -47,18 +50,24 @@ def read_yolo(reading: Reading) -> LabelledData:
                    if not place.is_relative_to(folder.root)]:
         folder = Folder(folder.root, [_above(place) for place in outside])
         files = labels_of_yolo(folder)
-    of_image, alone = folder.pair(files)
-    splits = _splits(about, folder)
+        folder.labels = {*files}
+    of_image, alone, second = folder.pair(files)
+    splits, account = _splits(about, folder), data.account
+    account.use('descriptions', *about.files)
     near = {image.parent for image in of_image}
     images = sorted({image for paths in splits.values() for image in paths}) if about.places is not None else [
         path for path in folder.images if path.parent in near]
-    left = sorted({*map(folder.name, folder.images)}.difference(map(folder.name, images)))
-    account = data.account
-    account.seen['images'] += len(images) + len(alone)
-    account.leave_all('images', 'txt files have no image of their own', alone)
-    if about.places is not None:
-        account.seen['images'] += len(left)
-        account.leave_all('images', f'images are in no split that {about.source or "the lists"} names', left)
+    left = sorted({*folder.images}.difference(images)) if about.places is not None else []
+    account.seen['images'] += len(images) + len(alone) + len(second) + len(left)
+    for reason, paths, unused in (
+            ('txt files have no image of their own', alone, [*alone]),
+            ('txt files are second ones, of images that have others', second, [*second]),
+            (f'images are in no split that {about.source} names', left, [*map(of_image.get, left)])):
+        account.leave_all('images', reason, [*map(folder.name, paths)])
+        for path in filter(None, unused):
+            lines = len(read_lines(path))
+            account.seen['objects'] += lines
+            account.leave('objects', 'objects are of txt files that are not used', folder.name(path), lines)
     data.notes += [*about.notes, *told([folder.name(path) for path in images if path not in of_image],
                                        'images have no txt file, so they have no objects')]
     pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
