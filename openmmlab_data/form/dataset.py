@@ -65,6 +65,7 @@ class LabelledData:
     palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
     pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
     account: Account = field(default_factory=Account)
+    validation: Account | None = None  # of other data that were named for validation
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def measured(self, pictures: list[Picture]) -> list[Picture]:
@@ -104,8 +105,7 @@ class LabelledData:
                 yield f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.'
             present = set().union(*(one.classes(self.classes) for one in pictures))
             if missing := [one for one in self.classes if one not in present]:
-                yield (f'{name} has no {"pixel" if self.is_semantic else "object"} of {len(missing)} classes: '
-                       f'{some(missing, SHOWN)}.')
+                yield (f'{name} has no {"pixel" if self.is_semantic else "object"} of class {some(missing, SHOWN)}.')
         trained = {one.path for one in self.splits['train']}
         for name in ('val', 'test'):
             both = sorted(trained & {one.path for one in self.splits.get(name, ())})

@@ -27,9 +27,9 @@ class Files:
         images, labels, descriptions, others = self.numbers
         patterns = some([name if len(names) == 1 else f'{name} ({len(names)})'
                          for name, names in self.left_out.items()], limit)
-        return (f'{sum(self.numbers)} files: {images} are images, {labels} are labels, {descriptions} describe classes '
-                f'or splits, and {others or "none"} are left out{f": {patterns}" if others else ""}.'
-                + (f' Also used: {self.elsewhere} files elsewhere.' if self.elsewhere else ''))
+        return (f'{sum(self.numbers)} files: {images} images, {labels} with labels, {descriptions} with classes or splits, '
+                f'and {others} left out{f": {patterns}" if others else ""}.'
+                + (f' {self.elsewhere} files elsewhere are used, too.' if self.elsewhere else ''))
 
     def details(self) -> Iterator[str]:
         for role in ROLES:

@@ -14,15 +14,15 @@ from openmmlab_runs.texts import told
 # Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
 LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
                          'ann', 'anns', 'mask', 'masks', 'gt', 'groundtruth', 'truth', 'segmentation', 'segmentations',
-                         'seg'))
+                         'seg', 'manual'))
 IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
                          'pictures', 'frame', 'frames'))
 ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
 # Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
 ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
-                          r'|[-_. ](masks?|labels?|gt|seg|segmentation|annotations?|l)$'
+                          r'|[-_. ](masks?|labels?|gt|seg|segmentation|annotations?|l|manual\d*)$'
                           r'|[-_. ](gt(fine|coarse)_)?label(train)?ids$', re.IGNORECASE)
-PHOTO_IN_NAME = re.compile('_leftImg8bit$')  # of Cityscapes
+PHOTO_IN_NAME = re.compile(r'_leftImg8bit$|(?<=^\d\d)_(training|test)$')  # of Cityscapes and DRIVE
 SPLIT_WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
                    validation='val', validating='val', test='test', testing='test')
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
@@ -124,7 +124,7 @@ class Folder:
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
         of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
         """
-        bare, key = ROLE_IN_NAME.sub('', path.stem), self._key(path)
+        bare, key = PHOTO_IN_NAME.sub('', ROLE_IN_NAME.sub('', path.stem)), self._key(path)
         same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
         without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
         # Of all folders, only a name that is there once means an image; label maps are other names of it.

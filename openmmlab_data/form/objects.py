@@ -63,7 +63,7 @@ class Shape:
 
     def _polygons(self, size: tuple[int, int]) -> list[np.ndarray]:
         unit = np.array(size if self.in_shares else (1, 1))
-        x, y = (self.pivot * unit).tolist()
+        x, y = (np.array(self.pivot) * unit).tolist()
         return [turned(part * unit - (x, y), x, y, 1, 1, self.degrees) if self.degrees else part * unit
                 for part in self.parts]
 

@@ -70,7 +70,7 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
             account.seen['objects'] += objects
             name = next(iter(record.texts), record.where)
             if text in places:
-                account.leave('images', record.left, record.where)
+                account.leave('images', record.left, record.where.rstrip(','))
                 account.leave('objects', 'objects are of images that are left out', name, objects)
             else:
                 account.leave('images', f'images of {path.name} are not there', name)
@@ -91,10 +91,10 @@ def fill(picture: Picture, record: Record, account: Account) -> None:
     for index, one in enumerate(record.found):
         account.seen['objects'] += one.records
         if one.left or not one.shape:
-            account.leave('objects', one.left, record.where, one.records)
+            account.leave('objects', one.left, record.where.rstrip(','), one.records)
             continue
         if one.shape.is_swapped:
-            account.remark('boxes have their corners swapped and are read the other way round', record.where)
+            account.remark('boxes have their corners swapped and are read the other way round', record.where.rstrip(','))
         groups.setdefault((one.name.strip(), index if one.group is None else str(one.group)), []).append(one)
     picture.stated = record.size
     for (name, _), parts in groups.items():

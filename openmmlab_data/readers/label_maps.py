@@ -187,7 +187,8 @@ def _of_ade20k(paths: Sequence[Path]) -> ClassTable | None:
     if not paths or not all(ADE20K.fullmatch(path.stem) for path in paths):
         return None
     from mmseg.utils import get_classes
-    return ClassTable(paths[0], names := get_classes('ade20k'), [*range(1, len(names) + 1)])
+    names = [name.strip() for name in get_classes('ade20k')]
+    return ClassTable(paths[0], names, [*range(1, len(names) + 1)], no_class=(0, NO_CLASS))
 
 
 def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning | None:
@@ -216,8 +217,10 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
     """Returns the meaning of values: numbers of classes, or a few values that stand for them."""
     names = table.names if table else []
     if table and table.codes and not table.are_colours:
-        unknown = [value for value in values if value not in table.codes and value != NO_CLASS]
-        return Meaning(names, {code: index for index, code in enumerate(table.codes)}, notes=told(
+        unknown = [value for value in values if value not in (*table.codes, *table.no_class)]
+        notes = ['Names of files are those of ADE20K, so 0 means no class, and 1 to 150 are its classes (--colours names '
+                 'others).'] if 0 in table.no_class else []
+        return Meaning(names, {code: index for index, code in enumerate(table.codes)}, notes=notes + told(
             unknown, f'values of label maps are not in {table.path.name}', ': they mean no class.'))
     foreground = max(values, default=0)
     if kind is None and len(values) == 2 and values[0] == 0 and foreground > 1 and len(names) in (0, 1, 2):

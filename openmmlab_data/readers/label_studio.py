@@ -62,7 +62,7 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
                       if 'original_width' in one}
         if len(sizes) > 1:
             account.remark('tasks have regions that state different sizes of their image, which percents do not need',
-                           where)
+                           where.rstrip(','))
         is_bare = all(one.left for one in annotations) and 'label' not in task
         yield Record(where, [*_texts(task)], found, sizes.pop() if len(sizes) == 1 else (0, 0),
                      left='tasks have no annotation yet, or cancelled ones' * is_bare)
@@ -125,7 +125,7 @@ def _annotations(task: dict[str, Any], where: str, account: Account) -> Iterator
     valid = [one for one in annotations if not one.get('was_cancelled')]
     chosen = next((one for one in reversed(valid) if results_of(one)), valid[-1] if valid else None)
     if chosen is not None and chosen is not valid[-1]:
-        account.remark('tasks have an empty last annotation, so that an earlier one is read', where)
+        account.remark('tasks have an empty last annotation, so that an earlier one is read', where.rstrip(','))
     for one in annotations:
         yield Annotation(results_of(one), '' if one is chosen else 'objects are of cancelled annotations' if one.get(
             'was_cancelled') else 'objects are of other annotations of their task')

@@ -80,6 +80,7 @@ def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
     if other.form != data.form or other.is_semantic != data.is_semantic:
         raise UserError(f'{val} has {other.form}, but {data.root} has {data.form}: name data of the same kind.')
     data.pixels += other.pixels
+    data.validation = other.account
     data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
     short, long = sorted((data.classes, other.classes), key=len)
     if data.is_semantic and long[:len(short)] != short:
@@ -118,8 +119,8 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
         raise UserError(f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): '
                         'put them beside the images, or in folders annotations/, labels/ or masks/ beside images/.')
     if len(wanted) > 1:
-        raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task '
-                        'that only one has.')
+        forms = ' and '.join(f'{form} ({folder.name(files[0])})' for form, files in wanted.items())
+        raise UserError(f'{source} has {forms}: name the file or folder of one of them, or a --task that only one has.')
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
@@ -145,18 +146,36 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
     found[LABEL_MAPS] = [path for path in sorted(maps) if panoptic.isdisjoint(path.parts)
                          and (pair := folder.image_of(path)) and pair[1] not in maps]
+    if len([*filter(None, found.values())]) > 1 and not any(path.stat().st_size for path in found[YOLO]):
+        found[YOLO] = []  # empty files say nothing beside others
     return found
 
 
 def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:
     """Returns the task: the given one, or that of the model, or the most that the annotations allow."""
-    has_masks = all(other.keys.get('segmentation') for pictures in data.splits.values() for one in pictures
-                    for other in one.objects)
-    possible = ['semantic'] if data.is_semantic else ['instances', 'boxes'] if has_masks else ['boxes']
+    bare, total = without_masks(data)
+    possible = ['semantic'] if data.is_semantic else ['boxes'] if bare else ['instances', 'boxes']
     task = task or of_model or possible[0]
     if task not in possible:
-        raise UserError(f'{data.root} has {data.form} for {" or ".join(possible)}, but the task is {task}: choose '
+        why = f' ({len(bare)} of {total} objects have no mask, such as one of {bare[0]})' if bare and len(
+            bare) < total and task == 'instances' else ''
+        raise UserError(f'{data.root} has {data.form} for {" or ".join(possible)}{why}, but the task is {task}: choose '
                         'another --task, or another model.')
     if of_model not in (None, task):
         raise UserError(f'the model is for {of_model}, but the task is {task}: choose another --task or model.')
     return task
+
+
+def without_masks(data: LabelledData) -> tuple[list[str], int]:
+    """Returns the images of objects without a mask, each as often as it has such objects, and the number of objects."""
+    masks = [(bool(other.keys.get('segmentation')), one.path.name) for pictures in data.splits.values()
+             for one in pictures for other in one.objects]
+    return [name for has_mask, name in masks if not has_mask], len(masks)
+
+
+def about_masks(data: LabelledData, task: str) -> list[str]:
+    """Returns a sentence about masks that a task for boxes, which nobody asked for, does not use."""
+    bare, total = without_masks(data)
+    return [f'{total - len(bare)} of {total} objects have a mask, but the task is boxes, because {len(bare)} have none, '
+            f'such as one of {bare[0]}: give these a mask, or remove them, to train on masks. --task boxes says that '
+            'boxes are enough.'] if task == 'boxes' and 0 < len(bare) < total else []
