@@ -27,8 +27,8 @@ class Files:
         images, labels, descriptions, others = self.numbers
         patterns = some([name if len(names) == 1 else f'{name} ({len(names)})'
                          for name, names in self.left_out.items()], limit)
-        return (f'{sum(self.numbers)} files: {images} images, {labels} with labels, {descriptions} with classes or splits, '
-                f'and {others} left out{f": {patterns}" if others else ""}.'
+        return (f'{sum(self.numbers)} files: {images} images, {labels} with labels, {descriptions} with classes or '
+                f'splits, and {others} left out{f": {patterns}" if others else ""}.'
                 + (f' {self.elsewhere} files elsewhere are used, too.' if self.elsewhere else ''))
 
     def details(self) -> Iterator[str]:

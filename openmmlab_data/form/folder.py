@@ -23,6 +23,7 @@ ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
                           r'|[-_. ](masks?|labels?|gt|seg|segmentation|annotations?|l|manual\d*)$'
                           r'|[-_. ](gt(fine|coarse)_)?label(train)?ids$', re.IGNORECASE)
 PHOTO_IN_NAME = re.compile(r'_leftImg8bit$|(?<=^\d\d)_(training|test)$')  # of Cityscapes and DRIVE
+ORDINAL = re.compile(r'\d(st|nd)_(?=manual)')  # of DRIVE's folders with label maps
 SPLIT_WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
                    validation='val', validating='val', test='test', testing='test')
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
@@ -110,8 +111,9 @@ class Folder:
         return path.parent.relative_to(root).parts
 
     def _key(self, path: Path) -> tuple[str, ...]:
+        parts = (ORDINAL.sub('', part) for part in self.parts(path))
         kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
-                      if word.lower() not in ROLE_WORDS) for part in self.parts(path))
+                      if word.lower() not in ROLE_WORDS) for part in parts)
         return tuple(' '.join(part) for part in kept if part)
 
     def is_label(self, path: Path) -> bool:

@@ -87,14 +87,14 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
 
 def fill(picture: Picture, record: Record, account: Account) -> None:
     """Gives an image the objects of its record; those of one class and group become one."""
-    groups: dict[tuple[str, object], list[Found]] = {}
+    where, groups = record.where.rstrip(','), dict[tuple[str, object], list[Found]]()
     for index, one in enumerate(record.found):
         account.seen['objects'] += one.records
         if one.left or not one.shape:
-            account.leave('objects', one.left, record.where.rstrip(','), one.records)
+            account.leave('objects', one.left, where, one.records)
             continue
         if one.shape.is_swapped:
-            account.remark('boxes have their corners swapped and are read the other way round', record.where.rstrip(','))
+            account.remark('boxes have their corners swapped and are read the other way round', where)
         groups.setdefault((one.name.strip(), index if one.group is None else str(one.group)), []).append(one)
     picture.stated = record.size
     for (name, _), parts in groups.items():

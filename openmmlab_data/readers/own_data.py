@@ -176,6 +176,6 @@ def without_masks(data: LabelledData) -> tuple[list[str], int]:
 def about_masks(data: LabelledData, task: str) -> list[str]:
     """Returns a sentence about masks that a task for boxes, which nobody asked for, does not use."""
     bare, total = without_masks(data)
-    return [f'{total - len(bare)} of {total} objects have a mask, but the task is boxes, because {len(bare)} have none, '
-            f'such as one of {bare[0]}: give these a mask, or remove them, to train on masks. --task boxes says that '
-            'boxes are enough.'] if task == 'boxes' and 0 < len(bare) < total else []
+    return [f'{total - len(bare)} of {total} objects have a mask, but the task is boxes, because {len(bare)} have '
+            f'none, such as one of {bare[0]}: give these a mask, or remove them, to train on masks. --task boxes says '
+            'that boxes are enough.'] if task == 'boxes' and 0 < len(bare) < total else []

@@ -1,22 +1,18 @@
 """Each file of a folder is an image, a label or a description that is used, or it is named as left out."""
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import cv2
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openmmlab_data.form.dataset import LabelledData
-from openmmlab_data.form.files import to_patterns
 from openmmlab_data.readers.own_data import find_data
 from openmmlab_runs.errors import UserError
 from tests.openmmlab_data import layouts
-from tests.openmmlab_data.layouts import text
 
 NAMES = ('a', 'c', 'z', 'train', 'test', 'TRAIN', 'train_list', 'classes', 'labels', 'labelmap', 'data', 'a_mask',
          'a_labelTrainIds', 'README', '.hidden', 'obj', 'split', 'instances_test', '_annotations.coco', 'trainval')

@@ -229,7 +229,8 @@ def test_coco_without_unique_ids_loses_no_object(has_images_of_one_id: bool, tmp
 
 def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
     layouts.coco(tmp_path, change=lambda split, content: content.update(annotations=[
-        dict(content['annotations'][0], id=index) for index in range(100_000 if split == 'train' else 1)]))
+        dict(content['annotations'][0], id=index, bbox=[index / 2000, 20, 20, 30])
+        for index in range(100_000 if split == 'train' else 1)]))
     begin = time.process_time()
     data = find_data(tmp_path)
     write_labels(tmp_path / 'out', data)
