@@ -27,7 +27,7 @@ ORDINAL = re.compile(r'\d(st|nd)_(?=manual)')  # of DRIVE's folders with label m
 SPLIT_WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
                    validation='val', validating='val', test='test', testing='test')
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
-MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
+MAX_TEXT, MOST_PEEKED = 2**30, 2**26  # bytes of a file of text, and of its ends
 
 
 def words_of(name: str) -> list[str]:
@@ -268,14 +268,14 @@ def head(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def peek(path: Path) -> bytes:
-    """Returns the content of a file, or of a large one both ends, to tell its format."""
+def peek(path: Path, most: int = MOST_PEEKED) -> bytes:
+    """Returns the content of a file, or of a larger one both ends, together `most` bytes, to tell its format."""
     size = path.stat().st_size
     with path.open('rb') as file:
-        if size <= 64 * ENDS:
+        if size <= most:
             return file.read()
-        first = file.read(ENDS)
-        file.seek(size - ENDS)
+        first = file.read(most // 2)
+        file.seek(size - most // 2)
         return first + file.read()
 
 

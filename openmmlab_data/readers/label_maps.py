@@ -62,6 +62,23 @@ def find_label_maps(folder: Folder) -> list[Path]:
     return maps or [path for path in folder.of(*LOSSY) if folder.is_label(path)]
 
 
+def several_masks(folder: Folder) -> str | None:
+    """Returns a clause about folders with a mask for each object, beside a folder with one image, as DSB2018 has them.
+    """
+    by_place: dict[Path, list[Path]] = {}
+    for path in folder.of(*SUFFIXES):
+        if folder.is_label(path):
+            by_place.setdefault(path.parent, []).append(path)
+    for place, paths in by_place.items():
+        photos = folder.photos_for(paths[0])
+        if len(photos) == 1 and len(paths) > 1:
+            return (f'{place} has {len(paths)} masks for one image, {photos[0]}, as if there were a file for each '
+                    'object, which is not read: write one label map for each image, with the name of the image, in '
+                    'which the pixels of the first object are 1, those of the second 2, and so on, and choose --masks '
+                    'instances')
+    return None
+
+
 def read_label_maps(reading: Reading) -> LabelledData:
     """Reads label maps, of classes or of numbers of objects; a UserError if the values mean nothing, or lack a name."""
     folder, kind = reading.folder, reading.options.masks
@@ -239,8 +256,9 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
             raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
                             'class * 1000 + number of the object: write the classes alone (value // 1000).')
         raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
-                        '255, but classes are 0 to 254, at least two, and 255 means no class: correct the label maps, '
-                        'or say with --masks instances that they are numbers of objects.')
+                        '255, but classes are 0 to 254, at least two, and 255 means no class: name the classes in '
+                        'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks instances '
+                        'that they are numbers of objects.')
     if table and len(names) < number:
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]

@@ -17,6 +17,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
 from .layouts import YOLO, Reading
+from .tools import LINES, of_lines, text_of
 from .yolo_description import MOST_CLASSES, NAME_FILES, Description, describe_yolo
 
 MARGIN = 0.1  # of an image: how far outside an object may lie, as oriented boxes and polygons at a border do
@@ -25,16 +26,19 @@ MOST_SHARE = 1 + MARGIN
 
 def labels_of_yolo(folder: Folder) -> list[Path]:
     """Returns txt files that begin with a number or are empty, and belong to an image or lie beside those that do; and
-    other txt files of images beside them. None if no file of an image begins with a number.
+    other txt files of images beside them. None if no file of an image begins with a number, and none of a folder where
+    another tool wrote that of an image.
     """
-    def is_label(path: Path) -> bool:
-        return bool(re.match(rb'([-+.\d]|$)', head(path, 256).removeprefix(b'\xef\xbb\xbf').strip()))
-
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
-    files = [path for path in files if path in of_images or not list_of(path)]
-    numbers = set(filter(is_label, files))
-    places = {path.parent for path in numbers & of_images}
+    numbers, foreign = set[Path](), set[Path]()
+    for path in [path for path in files if path in of_images or not list_of(path)]:
+        start = head(path, LINES)
+        if re.match(r'[-+.\d]|$', text_of(start)):
+            numbers.add(path)
+        if path in of_images and of_lines(path.name, start):
+            foreign.add(path.parent)
+    places = {path.parent for path in numbers & of_images} - foreign
     return [path for path in files if path.parent in places and path in numbers | of_images]
 
 
