@@ -124,20 +124,23 @@ class Folder:
         """Returns the nearest image of an annotation file, and how far away it is, or None.
 
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
-        of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
+        of annotations; there, without the role in the name, such as `_mask`; the only one with either name. A label map
+        is the image of an annotation file only if there is no other.
         """
         bare, key = PHOTO_IN_NAME.sub('', ROLE_IN_NAME.sub('', path.stem)), self._key(path)
         same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
         without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
         # Of all folders, only a name that is there once means an image; label maps are other names of it.
         named, photos = self._by_stem[path.stem], [one for one in self._by_stem[bare] if not self.is_label(one)]
-        for distance, found in enumerate((same, without if bare != path.stem else [], self._by_key[key, path.stem],
-                                          self._by_key[key, bare], named if len(named) == 1 else [],
-                                          photos if len(photos) == 1 and bare != path.stem else [])):
-            others = [other for other in found if other != path]
-            if others:
+        groups = (same, without if bare != path.stem else [], self._by_key[key, path.stem], self._by_key[key, bare],
+                  named if len(named) == 1 else [],
+                  photos if len(photos) == 1 and (bare != path.stem or self.is_label(path)) else [])
+        for may_be_label in (False, True):
+            for distance, found in enumerate(groups):
                 # Beside label maps of the same name, photos come first; JPEG is never a label map.
-                return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
+                others = [other for other in found if other != path and (may_be_label or not self.is_label(other))]
+                if others:
+                    return distance, min(others, key=lambda other: other.suffix.lower() == '.png')
         return None
 
     def pair(self, files: Iterable[Path]) -> Pairs:

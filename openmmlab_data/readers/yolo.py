@@ -32,7 +32,7 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
 
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
-    files = [path for path in files if path in of_images or not list_of(path)]
+    files = [path for path in files if path in of_images or not list_of(path, folder.root)]
     numbers = set(filter(is_label, files))
     places = {path.parent for path in numbers & of_images}
     return [path for path in files if path.parent in places and path in numbers | of_images]
