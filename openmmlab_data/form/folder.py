@@ -12,16 +12,20 @@ from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import told
 
 # Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
-LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
-                         'ann', 'anns', 'mask', 'masks', 'gt', 'groundtruth', 'truth', 'segmentation', 'segmentations',
-                         'seg', 'manual'))
+LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'anno', 'annos',
+                         'annot', 'annots', 'ann', 'anns', 'mask', 'masks', 'gt', 'gts', 'groundtruth', 'truth',
+                         'segmentation', 'segmentations', 'segm', 'seg', 'trimap', 'trimaps', 'matte', 'mattes',
+                         'manual'))
 IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
                          'pictures', 'frame', 'frames'))
 ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
+_LABEL = '|'.join(sorted(LABEL_WORDS))
 # Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
-ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
-                          r'|[-_. ](masks?|labels?|gt|seg|segmentation|annotations?|l|manual\d*)$'
+ROLE_IN_NAME = re.compile(rf'^({_LABEL})[-_. ]|[-_. ]({_LABEL}|l|manual\d*)$'
                           r'|[-_. ](gt(fine|coarse)_)?label(train)?ids$', re.IGNORECASE)
+# A word at an end of the name of an image that has the rest of its name in common with its label map: `a_sat.jpg`
+# belongs to `a_mask.png`.
+WORD_AT_END, WORD_AT_START = re.compile(r'[-_. ][A-Za-z]+\d?$'), re.compile(r'^[A-Za-z]+[-_. ]')
 PHOTO_IN_NAME = re.compile(r'_leftImg8bit$|(?<=^\d\d)_(training|test)$')  # of Cityscapes and DRIVE
 ORDINAL = re.compile(r'\d(st|nd)_(?=manual)')  # of DRIVE's folders with label maps
 SPLIT_WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
@@ -30,9 +34,27 @@ NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
 MAX_TEXT, MOST_PEEKED = 2**30, 2**26  # bytes of a file of text, and of its ends
 
 
+# Two words without anything between them, such as `trainannot`.
+_WORDS = '|'.join(sorted(ROLE_WORDS | SPLIT_WORDS.keys()))
+GLUED = re.compile(rf'({_WORDS})({_WORDS})', re.IGNORECASE)
+PARTS = re.compile(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+')
+
+
 def words_of(name: str) -> list[str]:
-    """Splits a name into lower-case words: 'JPEGImages' has 'jpeg' and 'images', and 'train2017' has 'train'."""
-    return [word.lower() for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)]
+    """Splits a name into lower-case words: 'JPEGImages' has 'jpeg' and 'images', 'train2017' has 'train', and
+    'trainannot' has 'train' and 'annot'.
+    """
+    return [part.lower() for part in parts_of(name) if part.isascii() and part.isalpha()]
+
+
+def parts_of(name: str) -> list[str]:
+    """Splits a name into words, numbers, and letters of other scripts."""
+    found = list[str]()
+    for word in PARTS.findall(name):
+        is_known = word.lower() in ROLE_WORDS or word.lower() in SPLIT_WORDS
+        glued = None if is_known else GLUED.fullmatch(word)
+        found += glued.groups() if glued else [word]
+    return found
 
 
 def split_in(name: str) -> str:
@@ -52,12 +74,21 @@ class Pairs(NamedTuple):
     second: list[Path]  # those of images that have a nearer one, or of the kind of such files
 
 
+class _Place(NamedTuple):
+    """What the names of folders say, from the root to one of them."""
+    parts: tuple[str, ...]
+    key: tuple[str, ...]  # without words that say what files are: images and labels of one key belong together
+    is_for_labels: bool
+
+
 class Folder:
     """The files below a folder, and in `also`. Links are followed, and hidden files are left out."""
 
     def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
         self.root = Path(os.path.abspath(root))
         self._roots = (self.root, *also)
+        self._places: dict[Path, _Place] = {}
+        self._images_of: dict[Path, tuple[int, Path] | None] = {}
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
         self.hidden: list[Path] = []  # files that are hidden, or in hidden folders
         self.files = sorted(self._walk())
@@ -65,11 +96,16 @@ class Folder:
         self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
         self._by_key: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_rest: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)  # photos, without a word
         self._by_name: dict[str, list[Path]] = defaultdict(list)
         for path in self.images:
             stem = PHOTO_IN_NAME.sub('', path.stem)
             self._by_key[self._key(path), stem].append(path)
             self._by_stem[stem].append(path)
+            if not self.is_label(path):
+                for word in (WORD_AT_END, WORD_AT_START):
+                    if word.search(stem):
+                        self._by_rest[self._key(path), word.sub('', stem)].append(path)
         for path in self.files:
             self._by_name[path.name].append(path)
 
@@ -107,37 +143,59 @@ class Folder:
 
     def parts(self, path: Path) -> tuple[str, ...]:
         """Returns the names of the folders between the root and a file."""
-        root = next((root for root in self._roots if path.is_relative_to(root)), path.parent)
-        return path.parent.relative_to(root).parts
+        return self._place(path.parent).parts
 
     def _key(self, path: Path) -> tuple[str, ...]:
-        parts = (ORDINAL.sub('', part) for part in self.parts(path))
-        kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
-                      if word.lower() not in ROLE_WORDS) for part in parts)
-        return tuple(' '.join(part) for part in kept if part)
+        return self._place(path.parent).key
 
     def is_label(self, path: Path) -> bool:
-        return (any(word in LABEL_WORDS for part in self.parts(path) for word in words_of(part))
-                or bool(ROLE_IN_NAME.search(path.stem)))
+        return self._place(path.parent).is_for_labels or bool(ROLE_IN_NAME.search(path.stem))
+
+    def _place(self, folder: Path) -> _Place:
+        """Returns what the names of a folder say; each file asks for it several times."""
+        if folder not in self._places:
+            root = next((root for root in self._roots if folder.is_relative_to(root)), folder)
+            parts = folder.relative_to(root).parts
+            kept = (tuple(word for word in parts_of(ORDINAL.sub('', part)) if word.lower() not in ROLE_WORDS)
+                    for part in parts)
+            self._places[folder] = _Place(parts, tuple(' '.join(words) for words in kept if words), any(
+                word in LABEL_WORDS for part in parts for word in words_of(part)))
+        return self._places[folder]
+
+    def photos_for(self, path: Path) -> list[Path]:
+        """Returns the images, but no label maps, of the folders for images that go with the folder of a file."""
+        key = self._key(path)
+        return [other for other in self.images if self._key(other) == key and not self.is_label(other)]
 
     def image_of(self, path: Path) -> tuple[int, Path] | None:
         """Returns the nearest image of an annotation file, and how far away it is, or None.
 
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
-        of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
+        of annotations; there, without the role in the name, such as `_mask`; the only one there with another word in
+        its place, such as `_sat`; the only one with either name anywhere. A label map is the image of an annotation
+        file only if there is no other.
         """
+        if path not in self._images_of:
+            self._images_of[path] = self._nearest(path)
+        return self._images_of[path]
+
+    def _nearest(self, path: Path) -> tuple[int, Path] | None:
         bare, key = PHOTO_IN_NAME.sub('', ROLE_IN_NAME.sub('', path.stem)), self._key(path)
-        same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
-        without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
+        same = [other for other in self._by_key.get((key, path.stem), ()) if other.parent == path.parent]
+        without = [other for other in self._by_key.get((key, bare), ()) if other.parent == path.parent]
         # Of all folders, only a name that is there once means an image; label maps are other names of it.
-        named, photos = self._by_stem[path.stem], [one for one in self._by_stem[bare] if not self.is_label(one)]
-        for distance, found in enumerate((same, without if bare != path.stem else [], self._by_key[key, path.stem],
-                                          self._by_key[key, bare], named if len(named) == 1 else [],
-                                          photos if len(photos) == 1 and bare != path.stem else [])):
-            others = [other for other in found if other != path]
-            if others:
+        named, has_role = self._by_stem.get(path.stem, ()), bare != path.stem or self.is_label(path)
+        photos = [one for one in self._by_stem.get(bare, ()) if not self.is_label(one)]
+        others_words = self._by_rest.get((key, bare), ()) if has_role else ()
+        groups = (same, without if bare != path.stem else (), self._by_key.get((key, path.stem), ()),
+                  self._by_key.get((key, bare), ()), others_words if len(others_words) == 1 else (),
+                  named if len(named) == 1 else (), photos if len(photos) == 1 and has_role else ())
+        for may_be_label in (False, True):
+            for distance, found in enumerate(groups):
                 # Beside label maps of the same name, photos come first; JPEG is never a label map.
-                return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
+                others = [other for other in found if other != path and (may_be_label or not self.is_label(other))]
+                if others:
+                    return distance, min(others, key=lambda other: other.suffix.lower() == '.png')
         return None
 
     def pair(self, files: Iterable[Path]) -> Pairs:

@@ -121,7 +121,7 @@ def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[st
     return {split: splits[split] for split in SPLITS if splits.get(split)}
 
 
-def list_of(path: Path) -> tuple[str, Path] | None:
+def list_of(path: Path, root: Path) -> tuple[str, Path] | None:
     """Returns the split that the name of a file or of its folder says, and the folder of lists; None for no list."""
     words = words_of(path.stem)
     if path.suffix.lower() not in SUFFIXES or not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
@@ -130,7 +130,7 @@ def list_of(path: Path) -> tuple[str, Path] | None:
         return TRAINVAL, path.parent
     if split := split_in(path.stem):
         return split, path.parent
-    if split := split_in(path.parent.name):
+    if path.parent != root and (split := split_in(path.parent.name)):
         return split, path.parent.parent
     return '', path.parent
 
@@ -139,9 +139,10 @@ def _sets(folder: Folder, kind: str) -> Iterator[tuple[tuple[int, ...], Path, li
     """Yields lists by their folder, with a rank; the first come first."""
     sets: dict[Path, list[tuple[Path, str]]] = defaultdict(list)
     for path in folder.files:
-        if (found := list_of(path)) and path not in folder.labels and not folder.image_of(path):
+        if (found := list_of(path, folder.root)) and path not in folder.labels and not folder.image_of(path):
             sets[found[1]].append((path, found[0]))
-    ranks = {place: (place.name != kind, VOC_LISTS not in place.parts, len(place.parts)) for place in sets}
+    ranks = {place: (place.name != kind, VOC_LISTS not in folder.parts(place / '_'), len(place.parts))
+             for place in sets}
     for place in sorted(sets, key=lambda place: (ranks[place], place)):
         lists = [SplitList(path, split, [*_names_in(path)]) for path, split in sets[place]]
         yield ranks[place], place, [one for one in lists if one.split or all(map(_split_in_line, one.lines[1:]))]
@@ -209,6 +210,6 @@ def _refuse_others(one: SplitList, missing: Sequence[str], folder: Folder) -> No
     """Raises a UserError for a list that names images, but none that is there; text that names none is no list."""
     looks_like_names = [any(PurePosixPath(text.replace('\\', '/')).suffix.lower() in NAMED for text in texts)
                         or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in one.lines]
-    if missing and (VOC_LISTS in one.path.parts or sum(looks_like_names) > len(looks_like_names) / 2):
+    if missing and (VOC_LISTS in folder.parts(one.path) or sum(looks_like_names) > len(looks_like_names) / 2):
         raise UserError(f'{one.path} names other images, such as {" and ".join(missing[:2])}, of which none is below '
                         f'{folder.root}: put them there, or move the list away.')

@@ -83,7 +83,8 @@ def name_columns(folder: Folder) -> str | None:
             return (f'{path} has several numbers in one cell, such as {shown(cell)}, which is not read, since they may '
                     f'be corners, or a corner with width and height: {advice}')
         if {'x', 'y'} <= {*columns}:
-            return (f'{path} has columns x and y, which are not read, since they may be a corner or the centre: {advice}')
+            return (f'{path} has columns x and y, which are not read, since they may be a corner or the centre: '
+                    f'{advice}')
         if 'image' in columns or {'left', 'top'} <= {*columns}:
             missing = [key for key in ('image', 'name', *CORNERS) if key not in columns]
             return (f'{path} has the columns {some(rows[0], 10)}, which are not read, since none is known for '
@@ -209,7 +210,9 @@ def _columns_of_headings(row: list[str]) -> list[str]:
 def _columns(first: list[str]) -> list[str]:
     """Returns what the columns are, by the first line; nothing if these are no boxes."""
     def fits(column: str, cell: str) -> bool:
-        return Path(cell).suffix.lower() in IMAGE_SUFFIXES if column == 'image' else column == 'name' or _is_number(cell)
+        if column == 'image':
+            return Path(cell).suffix.lower() in IMAGE_SUFFIXES
+        return column == 'name' or _is_number(cell)
 
     return _columns_of_headings(first) or next(([*columns] for columns in BARE if len(first) == len(columns) and all(
         map(fits, columns, first))), [])

@@ -257,8 +257,8 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
                             'class * 1000 + number of the object: write the classes alone (value // 1000).')
         raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
                         '255, but classes are 0 to 254, at least two, and 255 means no class: name the classes in '
-                        'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks instances '
-                        'that they are numbers of objects.')
+                        'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks '
+                        'instances that they are numbers of objects.')
     if table and len(names) < number:
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]

@@ -59,7 +59,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool('Azure Document Intelligence', _JSON, ('document labels boundingBoxes',),
          f'{CONVERT}; its boxes are corners in shares of the page'),
     Tool('VIA 3 (VGG Image Annotator)', _JSON, ('project metadata vid_list|pid',),
-         f'{CONVERT} from its metadata (xy is 2, x, y, width, height for a box), or use VIA 2, whose CSV files are read'),
+         f'{CONVERT} from its metadata (xy is 2, x, y, width and height for a box), or use VIA 2'),
     Tool('VIA 2 (VGG Image Annotator)', _JSON, ('_via_settings', '_via_img_metadata', 'shape_attributes'),
          'in VIA choose Annotation, Export Annotations (COCO format), or (as csv)'),
     Tool('VoTT', (*_JSON, '.vott'), ('visitedState', 'asset regions', 'assets tags'),

@@ -32,7 +32,7 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
     numbers, foreign = set[Path](), set[Path]()
-    for path in [path for path in files if path in of_images or not list_of(path)]:
+    for path in [path for path in files if path in of_images or not list_of(path, folder.root)]:
         start = head(path, LINES)
         if re.match(r'[-+.\d]|$', text_of(start)):
             numbers.add(path)

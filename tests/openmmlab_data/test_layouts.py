@@ -270,25 +270,15 @@ def test_batches_without_objects_train(tmp_path: Path) -> None:
     assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
 
 
-TEXTS = ('.json', '.xml', '.txt', '.yaml', '.names', '.data', '.csv')
-WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&', b'../..', b'[', b'{', b'*a', b'&a',
-         b'\0', b'\xff', b'1e400', b'5000000000', b'null', b'true', b'[[]]', b'{}']
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('seed', range(10))
 def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) -> None:
-    """In each layout, a few words or bytes of an annotation file are others."""
+    """In each layout, a few words or bytes of a file are others."""
     draw = random.Random(seed)
     for index, write in enumerate(layouts.WRITERS):
         root = tmp_path / str(index)
         write(root)
-        texts = [path for path in sorted(root.rglob('*')) if path.suffix in TEXTS]
-        path = draw.choice(texts or sorted(path for path in root.rglob('*') if path.is_file()))
-        parts = re.split(rb'([\s,:;<>"=\[\]{}]+)', path.read_bytes())
-        for place in draw.sample(range(len(parts)), min(2, len(parts))):
-            parts[place] = draw.choice(WORDS)
-        path.write_bytes(b''.join(parts))
+        layouts.damage(draw, root)
         try:
             find_data(root)
         except UserError as error:
