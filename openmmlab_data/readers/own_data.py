@@ -96,7 +96,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     if options.embedded and found.get(LABELME):
         folder = with_embedded(found[LABELME], folder, options.embedded)
     if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
-        raise UserError(f'{name_files(folder.files) or name_tool(folder) or _without_images(source, folder)}.')
+        raise UserError(f'{name_files(folder) or name_tool(folder) or _without_images(source, folder)}.')
     # The description of YOLO may name folders elsewhere.
     found = {form: files for form, files in found.items() if files or is_file}
     wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
@@ -126,7 +126,7 @@ def _why_nothing(source: Path, folder: Folder, options: ReadingOptions) -> str:
     """Returns why a folder of images has no annotations that can be read, and what to do."""
     if options.semantic is not True and (named := name_tool(folder) or name_columns(folder)):
         return named
-    if named := several_masks(folder) or name_files(folder.files):
+    if named := several_masks(folder) or name_files(folder):
         return named
     what = 'label maps' if options.semantic else 'annotations'
     return (f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): put them '

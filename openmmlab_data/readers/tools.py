@@ -1,6 +1,5 @@
 """Recognises which tool wrote a file of annotations, and names the export that can be read."""
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -209,13 +208,12 @@ def name_tool(folder: Folder) -> str | None:
     return tool.says(found[tool]) if tool else None
 
 
-def name_files(files: Iterable[Path]) -> str | None:
+def name_files(folder: Folder) -> str | None:
     """Returns a clause with files that are neither images nor annotations that can be read, and with what to do."""
-    paths = [*files]
     for suffixes, what, advice in OTHERS:
-        own = [path for path in paths if path.name.lower().endswith(suffixes) or re.search(
-            rf'({"|".join(map(re.escape, suffixes))})-\d+', path.name.lower()) or (
-            '.dcm' in suffixes and not path.suffix and head(path, DICOM[0].stop)[DICOM[0]] == DICOM[1])]
-        if own:
-            return f'{len(own)} files such as {own[0]} are {what}, which are not read: {advice}'
+        shard = re.compile(rf'({"|".join(map(re.escape, suffixes))})-\d+')
+        for path in folder.files:
+            is_dicom = '.dcm' in suffixes and not path.suffix and head(path, DICOM[0].stop)[DICOM[0]] == DICOM[1]
+            if path.name.lower().endswith(suffixes) or shard.search(path.name.lower()) or is_dicom:
+                return f'{path} is of {what}, which are not read: {advice}'
     return None
