@@ -64,6 +64,14 @@ def split_in(name: str) -> str:
     return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
 
 
+Kind = tuple[Path, str]  # the folder of a file, and the word at the end of its name, such as `_sat`; '' for none
+
+
+def kind_of(path: Path) -> Kind:
+    word = WORD_AT_END.search(path.stem)
+    return path.parent, word[0] if word else ''
+
+
 _Relation = tuple[tuple[str, ...], str, str]
 
 
@@ -87,6 +95,7 @@ class Folder:
     def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
         self.root = Path(os.path.abspath(root))
         self._roots = (self.root, *also)
+        self._kinds = set[Kind]()  # of images that are label maps, as their content says
         self._places: dict[Path, _Place] = {}
         self._images_of: dict[Path, tuple[int, Path] | None] = {}
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
@@ -96,7 +105,7 @@ class Folder:
         self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
         self._by_key: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
-        self._by_rest: dict[tuple[tuple[str, ...], str], list[Path]] = defaultdict(list)  # photos, without a word
+        self._by_rest: dict[str, list[Path]] = defaultdict(list)  # photos by their names without a word at an end
         self._by_name: dict[str, list[Path]] = defaultdict(list)
         for path in self.images:
             stem = PHOTO_IN_NAME.sub('', path.stem)
@@ -105,7 +114,7 @@ class Folder:
             if not self.is_label(path):
                 for word in (WORD_AT_END, WORD_AT_START):
                     if word.search(stem):
-                        self._by_rest[self._key(path), word.sub('', stem)].append(path)
+                        self._by_rest[word.sub('', stem)].append(path)
         for path in self.files:
             self._by_name[path.name].append(path)
 
@@ -149,7 +158,13 @@ class Folder:
         return self._place(path.parent).key
 
     def is_label(self, path: Path) -> bool:
-        return self._place(path.parent).is_for_labels or bool(ROLE_IN_NAME.search(path.stem))
+        return self._place(path.parent).is_for_labels or bool(ROLE_IN_NAME.search(path.stem)) or (
+            bool(self._kinds) and kind_of(path) in self._kinds)
+
+    def take_for_labels(self, kinds: Iterable[Kind]) -> None:
+        """Takes images of some kinds for label maps, which their names do not say."""
+        self._kinds.update(kinds)
+        self._images_of.clear()
 
     def _place(self, folder: Path) -> _Place:
         """Returns what the names of a folder say; each file asks for it several times."""
@@ -171,25 +186,30 @@ class Folder:
         """Returns the nearest image of an annotation file, and how far away it is, or None.
 
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
-        of annotations; there, without the role in the name, such as `_mask`; the only one there with another word in
-        its place, such as `_sat`; the only one with either name anywhere. A label map is the image of an annotation
-        file only if there is no other.
+        of annotations; there, without the role in the name, such as `_mask`; the only one there that has the rest of
+        the name in common with a label map, as `a_sat` has with `a_mask`; the only one with such a name anywhere.
+        A label map is the image of an annotation file only if there is no other.
         """
         if path not in self._images_of:
             self._images_of[path] = self._nearest(path)
         return self._images_of[path]
 
     def _nearest(self, path: Path) -> tuple[int, Path] | None:
-        bare, key = PHOTO_IN_NAME.sub('', ROLE_IN_NAME.sub('', path.stem)), self._key(path)
+        bare = PHOTO_IN_NAME.sub('', ROLE_IN_NAME.sub('', path.stem))
+        key, is_label = self._key(path), self.is_label(path)
         same = [other for other in self._by_key.get((key, path.stem), ()) if other.parent == path.parent]
         without = [other for other in self._by_key.get((key, bare), ()) if other.parent == path.parent]
         # Of all folders, only a name that is there once means an image; label maps are other names of it.
-        named, has_role = self._by_stem.get(path.stem, ()), bare != path.stem or self.is_label(path)
-        photos = [one for one in self._by_stem.get(bare, ()) if not self.is_label(one)]
-        others_words = self._by_rest.get((key, bare), ()) if has_role else ()
+        named = self._by_stem.get(path.stem, ())
+        photos = self._photos(bare) if bare != path.stem or is_label else []
+        rest = bare if bare != path.stem else WORD_AT_END.sub('', bare)
+        alike = [one for one in dict.fromkeys((*self._by_rest.get(bare, ()), *self._by_rest.get(rest, ()),
+                                               *self._photos(rest))) if not self.is_label(one)] if is_label else []
+        near = [one for one in alike if self._key(one) == key]
         groups = (same, without if bare != path.stem else (), self._by_key.get((key, path.stem), ()),
-                  self._by_key.get((key, bare), ()), others_words if len(others_words) == 1 else (),
-                  named if len(named) == 1 else (), photos if len(photos) == 1 and has_role else ())
+                  self._by_key.get((key, bare), ()), near if len(near) == 1 else (),
+                  named if len(named) == 1 else (), photos if len(photos) == 1 else (),
+                  alike if len(alike) == 1 else ())
         for may_be_label in (False, True):
             for distance, found in enumerate(groups):
                 # Beside label maps of the same name, photos come first; JPEG is never a label map.
@@ -197,6 +217,9 @@ class Folder:
                 if others:
                     return distance, min(others, key=lambda other: other.suffix.lower() == '.png')
         return None
+
+    def _photos(self, stem: str) -> list[Path]:
+        return [one for one in self._by_stem.get(stem, ()) if not self.is_label(one)]
 
     def pair(self, files: Iterable[Path]) -> Pairs:
         """Finds the image of each annotation file. If images have two, those of one kind, such as a folder, are taken

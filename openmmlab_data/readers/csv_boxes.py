@@ -38,6 +38,7 @@ OF_BOX = dict(x='left', y='top', w='w', h='h', width='w', height='h')  # behind 
 # Headings that say nothing about boxes: those of Open Images and VIA.
 KNOWN = frozenset(('source', 'confidence', 'isoccluded', 'istruncated', 'isdepiction', 'isinside', 'filesize',
                    'fileattributes', 'regioncount', 'regionid'))
+ASKED = ('filename', 'class', 'xmin', 'ymin', 'xmax', 'ymax')  # what the headings should be
 CORNERS = ('left', 'top', 'right', 'bottom')
 # Columns of files without headings: of Keras RetinaNet, makesense and SKU-110K. All but the name of the image, which
 # has the suffix of one, and the class are numbers.
@@ -78,7 +79,7 @@ def name_columns(folder: Folder) -> str | None:
         text = text_of(head(path, LINES))
         rows = max((_rows(text, delimiter) for delimiter in DELIMITERS), key=lambda rows: len(rows[0]) if rows else 0)
         columns = _headings(rows[0]) if rows else []
-        advice = 'write columns with the headings filename, class, xmin, ymin, xmax and ymax'
+        advice = f'write columns with the headings {", ".join(ASKED)}'
         if cell := next((cell for row in rows[:3] for cell in row if FOUR_NUMBERS.match(cell)), None):
             return (f'{path} has several numbers in one cell, such as {shown(cell)}, which is not read, since they may '
                     f'be corners, or a corner with width and height: {advice}')
@@ -86,7 +87,8 @@ def name_columns(folder: Folder) -> str | None:
             return (f'{path} has columns x and y, which are not read, since they may be a corner or the centre: '
                     f'{advice}')
         if 'image' in columns or {'left', 'top'} <= {*columns}:
-            missing = [key for key in ('image', 'name', *CORNERS) if key not in columns]
+            keys = dict(zip(('image', 'name', *CORNERS), ASKED, strict=True))
+            missing = [asked for key, asked in keys.items() if key not in columns]
             return (f'{path} has the columns {some(rows[0], 10)}, which are not read, since none is known for '
                     f'{", ".join(missing)}: {advice}')
     return None

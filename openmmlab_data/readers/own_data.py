@@ -2,7 +2,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from openmmlab_runs.texts import some, told
 from .coco_files import read_coco_files
 from .csv_boxes import find_csv, name_columns, read_csv
 from .cvat import read_cvat
-from .label_maps import find_label_maps, read_label_maps, several_masks
+from .label_maps import find_label_maps, read_label_maps, several_masks, unnamed_label_maps
 from .label_studio import read_label_studio
 from .labelme import read_labelme, with_embedded
 from .layouts import COCO, CSV, CVAT, LABEL_MAPS, LABEL_STUDIO, LABELME, VOC, YOLO, Reading, ReadingOptions
@@ -51,7 +51,9 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
     """
     data = _read(source, options)
     if not (data.is_semantic or any(one.objects for one in data.splits.get('train', ()))) or 'train' not in data.splits:
-        raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
+        told = '; '.join(line.rstrip('.') for line in data.account.lines())
+        raise UserError(f'{source} has no annotation to train on ({told}): name the folder or file with those for '
+                        'training.')
     is_share = val is None or re.fullmatch(r'\d*\.?\d+', val)
     if group_by is not None and not (is_share and 'val' not in data.splits):
         raise UserError(f'group_by is {group_by}, but there is data for validation: leave one of both out.')
@@ -103,6 +105,12 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     # Label maps may hold numbers of objects.
     wanted = wanted or ({} if options.semantic else found)
     tables = wanted.pop(CSV, None) if len(wanted) > 1 else None  # which many tools write beside their own format
+    notes = list[str]()
+    if not wanted and options.semantic is not False and not name_tool(folder) and (
+            unnamed := unnamed_label_maps(folder)):
+        folder.take_for_labels(unnamed[0])
+        wanted, notes = {LABEL_MAPS: _label_maps(folder, [])}, [unnamed[1]]
+        folder.labels = {*wanted[LABEL_MAPS]}
     if not wanted:
         raise UserError(f'{_why_nothing(source, folder, options)}.')
     if len(wanted) > 1:
@@ -110,7 +118,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
         raise UserError(f'{source} has {forms}: name the file or folder of one of them, or a --task that only one has.')
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
-    data.notes += folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
+    data.notes += notes + folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
     data.close(folder)
     return data
 
@@ -124,9 +132,10 @@ def _without_images(source: Path, folder: Folder) -> str:
 
 def _why_nothing(source: Path, folder: Folder, options: ReadingOptions) -> str:
     """Returns why a folder of images has no annotations that can be read, and what to do."""
-    if options.semantic is not True and (named := name_tool(folder) or name_columns(folder)):
-        return named
-    if named := several_masks(folder) or name_files(folder):
+    named = several_masks(folder)
+    if options.semantic is not True:
+        named = named or name_tool(folder) or name_columns(folder)
+    if named := named or name_files(folder):
         return named
     what = 'label maps' if options.semantic else 'annotations'
     return (f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): put them '
@@ -147,13 +156,18 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
         if (tool := recognise(path)) and tool.layout:
             found[tool.layout].append(path)
     found[YOLO], found[CSV] = labels_of_yolo(folder), find_csv(folder)
-    maps = set(find_label_maps(folder))
-    panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
-    found[LABEL_MAPS] = [path for path in sorted(maps) if panoptic.isdisjoint(path.parts)
-                         and (pair := folder.image_of(path)) and pair[1] not in maps]
+    found[LABEL_MAPS] = _label_maps(folder, found[COCO])
     if len([*filter(None, found.values())]) > 1 and not any(path.stat().st_size for path in found[YOLO]):
         found[YOLO] = []  # empty files say nothing beside others
     return found
+
+
+def _label_maps(folder: Folder, panoptic: Sequence[Path]) -> list[Path]:
+    """Returns the label maps of photos, but no PNG files of panoptic annotations, which lie in folders of their names.
+    """
+    maps, names = set(find_label_maps(folder)), {path.stem for path in panoptic}
+    return [path for path in sorted(maps) if names.isdisjoint(path.parts)
+            and (pair := folder.image_of(path)) and pair[1] not in maps]
 
 
 def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:

@@ -54,8 +54,8 @@ SAMPLES: list[tuple[str, str, Any]] = [
         shape_attributes=dict(name='rect', x=10, y=20, width=20, height=30), region_attributes=dict(c='cat'))])}),
     ('VoTT', 'x-asset.json', dict(asset=dict(format='jpg', id='x', name='a.jpg', path='file:a.jpg'), regions=[dict(
         id='r', type='RECTANGLE', tags=['cat'], boundingBox=BOX, points=[dict(x=1, y=2)])], version='2.2.0')),
-    ('VoTT', 'my.vott', dict(name='x', tags=[dict(name='cat')], assets={'x': dict(name='a.jpg')}, lastVisitedAssetId='x',
-                             visitedState=2)),
+    ('VoTT', 'my.vott', dict(name='x', tags=[dict(name='cat')], assets={'x': dict(name='a.jpg')},
+                             lastVisitedAssetId='x', visitedState=2)),
     ('SuperAnnotate', 'a.jpg.json', dict(
         metadata=dict(name='a.jpg', width=80, height=60, projectId=1), instances=[dict(
             type='bbox', classId=1, className='cat', points=dict(x1=10, x2=30, y1=20, y2=50), attributes=[])],
@@ -117,13 +117,14 @@ SAMPLES: list[tuple[str, str, Any]] = [
         spans=[dict(label='cat', points=POINTS, type='rect', x=10, y=20, width=20, height=30)])]),
     ('SageMaker Ground Truth', 'output.manifest', [{
         'source-ref': 's3://x/a.jpg', 'job': dict(image_size=[dict(width=80, height=60, depth=3)], annotations=[dict(
-            class_id=0, **BOX)]), 'job-metadata': {'class-map': {'0': 'cat'}, 'type': 'groundtruth/object-detection'}}]),
+            class_id=0, **BOX)]), 'job-metadata': {'class-map': {'0': 'cat'}, 'type': 'groundtruth/x'}}]),
     ('Vertex AI', 'data.jsonl', [dict(imageGcsUri='gs://x/a.jpg', boundingBoxAnnotations=[dict(
         displayName='cat', xMin=.1, yMin=.2, xMax=.3, yMax=.4)])]),
     ('Vertex AI', 'data.csv', 'TRAIN,gs://x/a.jpg,cat,0.1,0.2,,,0.3,0.4,,\n'),
     ('Ultralytics', 'x.ndjson', [
         dict(type='dataset', task='detect', name='x', class_names={'0': 'cat'}),
-        dict(type='image', file='a.jpg', width=80, height=60, split='train', annotations=dict(boxes=[[0, .2, .3, .1, .1]]))]),
+        dict(type='image', file='a.jpg', width=80, height=60, split='train', annotations=dict(
+            boxes=[[0, .2, .3, .1, .1]]))]),
     ('CrowdHuman', 'annotation_val.odgt', [dict(ID='a', gtboxes=[dict(tag='person', hbox=[1, 2, 3, 4],
                                                                       fbox=[1, 2, 3, 4])])]),
     ('TT100K', 'annotations.json', dict(imgs={'1': dict(path='a.jpg', id=1, objects=[dict(
