@@ -6,6 +6,8 @@ from pathlib import Path, PurePosixPath
 
 from openmmlab_runs.texts import some
 
+from .folder import inside
+
 ROLES = ('images', 'labels', 'descriptions')  # lists of classes and splits describe data
 MOST_PATTERNS = 20  # with more, folders are joined
 
@@ -41,12 +43,11 @@ class Files:
 def sort_files(files: Iterable[Path], hidden: Iterable[Path], root: Path, roles: Mapping[Path, str]) -> Files:
     """Sorts the files below `root` by their roles; those without a role, and hidden files, are left out."""
     def names_of(paths: Iterable[Path]) -> list[str]:
-        return [path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)]
+        return [name for path in sorted(paths) if (name := inside(path, root)) != str(path)]
 
-    below = {path for path in files if path.is_relative_to(root)}
-    return Files({role: names_of(sorted(path for path in below if roles.get(path) == role)) for role in ROLES},
-                 to_patterns(names_of(sorted(below - roles.keys()))) | _hidden(names_of(sorted(hidden))),
-                 len(roles.keys() - below))
+    below = {path for path in files if inside(path, root) != str(path)}
+    return Files({role: names_of(path for path in below if roles.get(path) == role) for role in ROLES},
+                 to_patterns(names_of(below - roles.keys())) | _hidden(names_of(hidden)), len(roles.keys() - below))
 
 
 def to_patterns(names: Sequence[str]) -> dict[str, list[str]]:

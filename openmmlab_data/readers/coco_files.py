@@ -135,13 +135,14 @@ def _extent(keys: dict[str, Any]) -> Extent:
 def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> dict[str, Path]:
     """Finds the images of a file: of the folders with most of them, the nearest to the file comes first."""
     names = list(dict.fromkeys(file_names))
-    known = {folder.name(path) for path in folder.images}
+    known = {*map(str, folder.images)}
+    texts = [str(Path(name)) for name in names]
     above = dict.fromkeys(place for parent in dict.fromkeys(path.parent for path in folder.images)
                           for place in (parent, *parent.parents) if place.is_relative_to(folder.root))
     # Several folders may have images of the same names: first those of the split.
     order = dict.fromkeys([file.parent, *(place for place in above if split_of(place / '_', folder.root) == split),
                            *above])
-    counts = {place: sum(folder.name(place / name) in known for name in names) for place in order}
+    counts = {place: sum(os.path.join(place, text) in known for text in texts) for place in order}
     many = [place for place, count in counts.items() if 2 * count >= max(counts.values())]
     best = max(many, key=lambda place: (len(Path(os.path.commonpath([place, file.parent])).parts), counts[place]))
     places = folder.match(names, file, best, file.parent)

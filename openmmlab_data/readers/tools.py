@@ -155,20 +155,22 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
      'save their images and label maps as PNG or TIFF'),
     (('.mp4', '.avi', '.mov', '.mkv', '.webm'), 'videos', 'save their frames as images'))
 KEYED = (*_LINES, *_XML, '.geojson', '.vott', '.odgt', '.labels')  # suffixes of files with keys or tags
+_PATTERNS = [(tool, re.compile('|'.join(tool.signs))) for tool in TOOLS if not {*tool.suffixes} & {*KEYED}]
 DICOM = slice(128, 132), b'DICM'  # also in files without suffix
 
 
 def recognise(path: Path) -> Tool | None:
     """Returns the tool that wrote a file, by its first lines, or by both ends of JSON and XML; None if it is unknown.
     """
-    tools = [one for one in TOOLS if path.name.lower().endswith(one.suffixes)]
+    name, suffix = path.name.lower(), path.suffix.lower()
+    tools = [one for one in TOOLS if name.endswith(one.suffixes)]
     if not tools:
         return None
-    if path.suffix.lower() not in KEYED:
-        return of_lines(path.name, head(path, LINES))
+    if suffix not in KEYED:
+        return of_lines(name, head(path, LINES))
     size = path.stat().st_size
     for most in ENDS if size > ENDS[0] else ENDS[:1]:
-        keys = _keys(peek(path, most), path.suffix.lower() == '.xml')
+        keys = _keys(peek(path, most), suffix == '.xml')
         if tool := next((one for one in tools if any(_has(sign, keys) for sign in one.signs)), None):
             return tool
     return None
@@ -177,8 +179,8 @@ def recognise(path: Path) -> Tool | None:
 def of_lines(name: str, start: bytes) -> Tool | None:
     """Returns the tool that wrote a text file of that name, by its beginning."""
     text = text_of(start)
-    return next((one for one in TOOLS if name.lower().endswith(one.suffixes) and any(
-        re.match(sign, text) for sign in one.signs)), None)
+    return next((tool for tool, pattern in _PATTERNS if name.lower().endswith(tool.suffixes) and pattern.match(text)),
+                None)
 
 
 def text_of(start: bytes) -> str:
