@@ -80,7 +80,8 @@ def prepare(bases: Path, rng: random.Random, kind: str, root: Path, is_whole: bo
 
 def main() -> None:
     arguments = parser(__doc__, 5000)
-    arguments.add_argument('--kinds', nargs='+', choices=[*DATA, *RECORDS], default=[*DATA, *RECORDS], help='kinds of data')
+    kinds = [*DATA, *RECORDS]
+    arguments.add_argument('--kinds', nargs='+', choices=kinds, default=kinds, help='kinds of data')
     args = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
