@@ -123,8 +123,8 @@ def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[st
 
 def list_of(path: Path, root: Path) -> tuple[str, Path] | None:
     """Returns the split that the name of a file or of its folder says, and the folder of lists; None for no list."""
-    words = words_of(path.stem)
-    if path.suffix.lower() not in SUFFIXES or not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
+    words = words_of(path.stem) if path.suffix.lower() in SUFFIXES else []
+    if not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
         return None
     if TRAINVAL in words or {'train', 'val'} <= {*words}:
         return TRAINVAL, path.parent
