@@ -174,8 +174,8 @@ def _of_colours(found: list[int], table: ClassTable | None, folder: Folder) -> M
     unused = [] if table is None or fits else [
         f'{table.path.name} has {len(table.names)} names, but label maps have {len(found)} colours, so it is not used.']
     return Meaning(names, codes, True, [colour_of(code) for code in found], notes=[
-        *unused, f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for --colours, '
-        'with a name and three numbers in each line.'])
+        *unused, f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for '
+        '--colours, with a name and three numbers in each line.'])
 
 
 def _of_cityscapes(paths: Sequence[Path]) -> ClassTable | None:
