@@ -77,7 +77,7 @@ def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
         elif not isinstance(part, SEPARATE):
             batch.follow(part)
         if isinstance(part, MASKS):
-            part.loss_by_feat = partial(average_losses, batch, part, part.loss_by_feat)
+            part.__dict__['loss_by_feat'] = partial(average_losses, batch, part, part.loss_by_feat)
         if isinstance(part, SegMaskFormerHead):
             model.register_forward_pre_hook(_fill_batch, with_kwargs=True)
     if getattr(model, 'as_two_stage', isinstance(model, models.DINO)):

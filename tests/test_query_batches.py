@@ -217,7 +217,7 @@ def losses(model: Any, images: list[Tensor], batch: Sequence[int]) -> dict[str, 
 @pytest.mark.parametrize('kind', [
     'deformable-detr', 'two-stage', 'dino', 'dino-small', 'mask2former', 'eomt', *(
         pytest.param(kind, marks=pytest.mark.slow) for kind in (
-            'mask2former-mmseg', 'maskformer', 'maskformer-mmseg'))])
+            'mask2former-mmseg', 'maskformer', 'maskformer-mmseg', 'eomt-mmseg'))])
 def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, 'float', Tensor.double)  # mmdet compares masks with targets in float32
