@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openmmlab_data.checking import account_of
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.settling import MOST_OUTSIDE
-from openmmlab_data.measuring import read_pictures
+from openmmlab_data.measuring import MOST_ROWS, read_pictures, to_table
 from openmmlab_data.painted_samples import draw_sheet
 from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import about_masks, find_data, task_for
@@ -305,6 +305,12 @@ def test_the_account_is_whole_in_its_file_and_short_in_the_terminal(tmp_path: Pa
     assert all(f'train2017/x{name}.jpg' in details and f'notes/{name}.md' in details for name in range(40))
     assert all(f'train: {name}: 1 objects in 1 images' in details for name in names)
     assert f'val: {names[-1]}: 0 objects in 0 images' in details
+
+
+def test_a_table_of_many_classes_is_cut_and_says_so() -> None:
+    table = to_table(dict(classes={f'c{index}': dict(images=1, pixels=0.1) for index in range(MOST_ROWS + 5)}))
+    assert table.row_count == MOST_ROWS and table.caption == (
+        'and 5 more classes: --out writes all to statistics.json')
 
 
 def test_the_account_has_the_data_for_validation(tmp_path: Path) -> None:
