@@ -1,4 +1,5 @@
 """Sorts the files of a folder: images, labels and descriptions that are used, and the others, by pattern."""
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from openmmlab_runs.texts import some
 
-from .folder import inside
+from .folder import is_hidden
 
 ROLES = ('images', 'labels', 'descriptions')  # lists of classes and splits describe data
 MOST_PATTERNS = 20  # with more, folders are joined
@@ -42,12 +43,15 @@ class Files:
 
 def sort_files(files: Iterable[Path], hidden: Iterable[Path], root: Path, roles: Mapping[Path, str]) -> Files:
     """Sorts the files below `root` by their roles; those without a role, and hidden files, are left out."""
-    def names_of(paths: Iterable[Path]) -> list[str]:
-        return [name for path in sorted(paths) if (name := inside(path, root)) != str(path)]
+    start = f'{root}{os.sep}'.replace(f'{os.sep}{os.sep}', os.sep)  # the root of a disk ends with a separator
 
-    below = {path for path in files if inside(path, root) != str(path)}
-    return Files({role: names_of(path for path in below if roles.get(path) == role) for role in ROLES},
-                 to_patterns(names_of(below - roles.keys())) | _hidden(names_of(hidden)), len(roles.keys() - below))
+    def names_of(paths: Iterable[Path]) -> list[str]:
+        return [str(path)[len(start):].replace(os.sep, '/') for path in paths if str(path).startswith(start)]
+
+    below = {path for path in files if str(path).startswith(start)}
+    return Files({role: names_of(sorted(path for path in below if roles.get(path) == role)) for role in ROLES},
+                 to_patterns(names_of(sorted(below - roles.keys()))) | _hidden(names_of(sorted(hidden))),
+                 len(roles.keys() - below))
 
 
 def to_patterns(names: Sequence[str]) -> dict[str, list[str]]:
@@ -78,7 +82,7 @@ def _hidden(names: Sequence[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         parts = name.split('/')
-        depth = next((depth for depth, part in enumerate(parts) if part.startswith('.') or part.startswith('__')), 0)
+        depth = next((depth for depth, part in enumerate(parts) if is_hidden(part)), 0)
         is_file = depth == len(parts) - 1
         groups.setdefault(f'**/{parts[depth]}' if is_file else '/'.join([*parts[:depth + 1], '**']), []).append(name)
     return {own[0] if len(own) == 1 else f'hidden {pattern}': own for pattern, own in groups.items()}

@@ -78,8 +78,9 @@ def read_split_lists(folder: Folder, images: Sequence[Path], account: Account, k
         UserError: If a list names other images, a name means two images, or two folders have lists that differ.
     """
     chosen: tuple[tuple[int, ...], Path, dict[str, list[Path]]] | None = None
-    here, all_images = ImageNames(images, folder), ImageNames(folder.images, folder)
-    for rank, place, lists in _sets(folder, kind):
+    sets = [*_sets(folder, kind)]
+    here, all_images = (ImageNames(found if sets else (), folder) for found in (images, folder.images))
+    for rank, place, lists in sets:
         if chosen and rank > chosen[0]:
             break
         named = {one.path: [_read(own, here, all_images, folder) for own in _by_split(one)] for one in lists}
@@ -123,8 +124,8 @@ def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[st
 
 def list_of(path: Path, root: Path) -> tuple[str, Path] | None:
     """Returns the split that the name of a file or of its folder says, and the folder of lists; None for no list."""
-    words = words_of(path.stem)
-    if path.suffix.lower() not in SUFFIXES or not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
+    words = words_of(path.stem) if path.suffix.lower() in SUFFIXES else []
+    if not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
         return None
     if TRAINVAL in words or {'train', 'val'} <= {*words}:
         return TRAINVAL, path.parent

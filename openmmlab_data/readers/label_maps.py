@@ -120,8 +120,7 @@ def read_label_maps(reading: Reading) -> LabelledData:
     pictures, _ = pictures_of(reading.files, folder, 'label map', data)
     paths = [one.annotation for one in pictures if one.annotation]
     table = None if reading.options.colours else _of_cityscapes(paths) or _of_ade20k(paths)
-    table = table or find_table(folder, reading.options.colours)
-    if table:
+    if not table and (table := find_table(folder, reading.options.colours)):
         data.account.use('descriptions', table.path)
     counts = None if kind == 'colours' else _count(paths, False)
     if counts and kind in (None, 'instances') and reading.options.semantic is not True:
@@ -151,6 +150,9 @@ def _read_objects(data: LabelledData, pictures: list[Picture], folder: Folder, t
                   kind: str | None) -> LabelledData:
     """Makes an object of each value; with a `factor`, values are factor * class + number, else all are of one class."""
     single = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
+    if table and not factor and single == 'object':
+        data.notes.append(f'{table.path.name} has {len(table.names)} names, but all objects are of one class, so it is '
+                          'not used.')
     for picture in pictures:
         assert picture.annotation
         labels = open_label_map(picture.annotation).values
@@ -217,12 +219,14 @@ def _of_colours(found: list[int], table: ClassTable | None, folder: Folder) -> M
     if len(found) > MOST_COLOURS:
         raise UserError(f'{folder.root} has label maps with {len(found)} colours, and no table of them: name one with '
                         '--colours, with a name and three numbers in each line.')
-    names = table.names if table and len(table.names) == len(found) else [
-        f'colour_{"_".join(map(str, colour_of(code)))}' for code in found]
+    fits = table is None or len(table.names) == len(found)
+    names = table.names if table and fits else [f'colour_{"_".join(map(str, colour_of(code)))}' for code in found]
     codes = {code: index for index, code in enumerate(found)}
+    unused = [] if table is None or fits else [
+        f'{table.path.name} has {len(table.names)} names, but label maps have {len(found)} colours, so it is not used.']
     return Meaning(names, codes, True, [colour_of(code) for code in found], notes=[
-        f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for --colours, '
-        'with a name and three numbers in each line.'])
+        *unused, f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for '
+        '--colours, with a name and three numbers in each line.'])
 
 
 def _of_cityscapes(paths: Sequence[Path]) -> ClassTable | None:

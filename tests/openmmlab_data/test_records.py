@@ -1,17 +1,21 @@
 """Records are read as they are: nothing is chosen, doubled, clipped, shifted or ignored without a sentence."""
 import json
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from openmmlab_data.checking import account_of
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.settling import MOST_OUTSIDE
-from openmmlab_data.measuring import read_pictures
+from openmmlab_data.measuring import MOST_ROWS, read_pictures, to_table
 from openmmlab_data.painted_samples import draw_sheet
 from openmmlab_data.readers.layouts import ReadingOptions
 from openmmlab_data.readers.own_data import about_masks, find_data, task_for
@@ -19,6 +23,7 @@ from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.findings import Kind
 from tests.conftest import refusal
 from tests.openmmlab_data import layouts
+from tests.openmmlab_data.box_layouts import WRITERS, change_records
 from tests.openmmlab_data.layouts import PERCENT, PIXELS, POLYGON, label_map, text
 from tests.openmmlab_data.test_account import says
 from tests.tools.conftest import save
@@ -30,65 +35,6 @@ def boxes_of(data: LabelledData) -> list[list[float]]:
     return [one.keys['bbox'] for pictures in data.splits.values() for picture in pictures for one in picture.objects]
 
 
-# The same boxes in each layout: writers get the corners of the boxes of each image.
-
-Boxes = list[tuple[float, float, float, float]]
-
-
-def as_coco(root: Path, boxes: Boxes) -> None:
-    def change(split: str, content: dict[str, Any]) -> None:
-        content['annotations'] = [
-            dict(id=100 * image['id'] + index, image_id=image['id'], category_id=1, iscrowd=0,
-                 area=(right - left) * (bottom - top), bbox=[left, top, right - left, bottom - top])
-            for image in content['images'] for index, (left, top, right, bottom) in enumerate(boxes)]
-    layouts.coco(root, change)
-
-
-def as_voc(root: Path, boxes: Boxes) -> None:
-    objects = ''.join(
-        f'<object><name>cat</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>'
-        f'<ymax>{bottom}</ymax></bndbox></object>' for left, top, right, bottom in boxes)
-    layouts.voc(root, xml=f'<annotation>{objects}</annotation>')
-
-
-def as_yolo(root: Path, boxes: Boxes) -> None:
-    layouts.yolo(root, line='\n'.join(
-        f'0 {(left + right) / 160} {(top + bottom) / 120} {(right - left) / 80} {(bottom - top) / 60}'
-        for left, top, right, bottom in boxes))
-
-
-def as_labelme(root: Path, boxes: Boxes) -> None:
-    layouts.labelme(lambda name: [dict(label='cat', shape_type='rectangle', points=[box[:2], box[2:]])
-                                  for box in boxes])(root)
-
-
-def as_cvat(root: Path, boxes: Boxes) -> None:
-    layouts.cvat(''.join(f'<box label="cat" xtl="{left}" ytl="{top}" xbr="{right}" ybr="{bottom}"/>'
-                         for left, top, right, bottom in boxes))(root)
-
-
-def as_label_studio(root: Path, boxes: Boxes) -> None:
-    tasks = []
-    for _, _, stem, split in layouts.samples():
-        save(root / f'{split}/{stem}.jpg', PIXELS)
-        results = [dict(type='rectanglelabels', original_width=80, original_height=60, value=dict(
-            x=left / .8, y=top / .6, width=(right - left) / .8, height=(bottom - top) / .6, rectanglelabels=['cat']))
-            for left, top, right, bottom in boxes]
-        tasks.append(dict(data=dict(image=f'{stem}.jpg'), annotations=[dict(result=results)]))
-    text(root / 'project.json', json.dumps(tasks))
-
-
-def as_csv(root: Path, boxes: Boxes) -> None:
-    lines = ['filename,class,xmin,ymin,xmax,ymax']
-    for _, _, stem, split in layouts.samples():
-        save(root / f'{split}/{stem}.jpg', PIXELS)
-        lines += [f'{stem}.jpg,cat,{left},{top},{right},{bottom}' for left, top, right, bottom in boxes]
-    text(root / 'boxes.csv', '\n'.join(lines))
-
-
-WRITERS: dict[str, Callable[[Path, Boxes], None]] = {
-    'COCO': as_coco, 'VOC': as_voc, 'YOLO': as_yolo, 'LabelMe': as_labelme, 'CVAT': as_cvat,
-    'Label Studio': as_label_studio, 'CSV': as_csv}
 each_layout = pytest.mark.parametrize('layout', WRITERS)
 
 
@@ -120,6 +66,13 @@ def test_boxes_more_than_half_outside_are_left_out_or_refused_if_they_are_many(l
     WRITERS[layout](tmp_path / 'many', [CORNERS, outside])
     message = refusal(find_data, tmp_path / 'many')
     assert message.startswith('4 of 8 objects lie more than half outside') and '(76, 20) to (85, 50)' in message
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([*WRITERS]), st.integers(0, 2**30))
+def test_no_record_changes_silently(layout: str, seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        change_records(random.Random(seed), layout, Path(folder))
 
 
 def test_polygons_beyond_the_border_are_told(tmp_path: Path) -> None:
@@ -154,7 +107,8 @@ def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> 
         ' '.join(lines))
     written = layouts.dataset(cfg, 'train').get_data_info(0)['instances']
     assert [one['ignore_flag'] for one in written] == [0, 1]
-    shown, expected = (draw_sheet(one, 'train') for one in (cfg, layouts.made(layouts.coco, tmp_path / 'two', 'boxes')[0]))
+    plain, _ = layouts.made(layouts.coco, tmp_path / 'two', 'boxes')
+    shown, expected = (draw_sheet(one, 'train') for one in (cfg, plain))
     assert shown and expected
     for axes, others in zip(shown.axes, expected.axes, strict=True):
         assert all((one.get_array() == other.get_array()).all()
@@ -351,6 +305,12 @@ def test_the_account_is_whole_in_its_file_and_short_in_the_terminal(tmp_path: Pa
     assert all(f'train2017/x{name}.jpg' in details and f'notes/{name}.md' in details for name in range(40))
     assert all(f'train: {name}: 1 objects in 1 images' in details for name in names)
     assert f'val: {names[-1]}: 0 objects in 0 images' in details
+
+
+def test_a_table_of_many_classes_is_cut_and_says_so() -> None:
+    table = to_table(dict(classes={f'c{index}': dict(images=1, pixels=0.1) for index in range(MOST_ROWS + 5)}))
+    assert table.row_count == MOST_ROWS and table.caption == (
+        'and 5 more classes: --out writes all to statistics.json')
 
 
 def test_the_account_has_the_data_for_validation(tmp_path: Path) -> None:
