@@ -19,7 +19,7 @@ from openmmlab_data.fitted_model import fit_model, is_for_cpu, most_boxes, start
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.image_sizes import Fit, fit_images, padding_share
 from openmmlab_data.readers.layouts import ReadingOptions
-from openmmlab_data.readers.own_data import find_data, task_for
+from openmmlab_data.readers.own_data import about_masks, find_data, task_for
 from openmmlab_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
 from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
@@ -84,6 +84,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
                                      out.with_name(f'{out.stem}_images').resolve())
     data = find_data(Path(source), options_of_data, asked.val, asked.seed, asked.group_by)
     task = task_for(data, asked.task, of_model)
+    data.notes += about_masks(data, task) if wanted is None else []
     start = _choose_model(asked, task, base, model, load_from)
     bands = measure_bands(data, start.load_from)
     fit = _fit(asked, task, data, bands, start)

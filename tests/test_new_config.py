@@ -152,7 +152,7 @@ def with_averages(root: Path) -> None:
 @pytest.mark.parametrize('write, options, words', [
     (lambda root: None, {}, 'does not exist'), (lambda root: root.mkdir(), {}, 'is empty'),
     (changed(voc, lambda root: shutil.rmtree(root / 'Annotations')), {}, 'has 4 images, but no annotations of them'),
-    (changed(voc, yolo), {}, 'has Pascal VOC and YOLO: name'),
+    (changed(voc, yolo), {}, 'has Pascal VOC (Annotations/a.xml) and YOLO (labels/train/a.txt): name'),
     (changed(yolo, lambda root: (root / 'images/train/a.jpg').write_bytes(b'')), {}, 'train/a.jpg cannot be read'),
     (changed(label_maps, lambda root: cut(root / 'train/masks/a_mask.png')), {}, 'a_mask.png cannot be read'),
     (changed(label_maps, lambda root: save(root / 'train/masks/a_mask.png', PIXELS)), {}, 'name one with --col'),

@@ -58,6 +58,7 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
         yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
     yield from _faults_of_areas(annotations, images) if not corners else ()
     yield from _counts(coco, names, known, used)
+    yield from _objects_said_twice(annotations, names, images)
 
 
 def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
@@ -125,6 +126,22 @@ def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any
     for image in coco['images']:
         if annotated and image['id'] not in annotated:
             yield Kind.NOT_ANNOTATED, f'has no annotation of {image["file_name"]}'
+
+
+def _objects_said_twice(annotations: Sequence[Entry], names: dict[Any, str], images: dict[Any, Entry]
+                        ) -> Iterator[Fault]:
+    """Yields a fault for each annotation with the image, class and place of an earlier one."""
+    by_place: dict[tuple[Any, ...], list[Entry]] = {}
+    for one in annotations:
+        key = (one['image_id'], one['category_id'], bool(one.get('iscrowd')), *one['bbox'])
+        others = by_place.setdefault(key, [])
+        first = next((other for other in others if other.get('segmentation') == one.get('segmentation')), None)
+        if first is None:
+            others.append(one)
+        elif one['image_id'] in images:
+            yield Kind.SAID_TWICE, (
+                f'has {names.get(one["category_id"])!r} at {one["bbox"]} of {images[one["image_id"]]["file_name"]} '
+                f'twice, in annotations {first["id"]} and {one["id"]}: let the command new-config leave one out')
 
 
 def _faults_of_categories(categories: Sequence[str], classes: Sequence[str], is_evaluated: bool) -> Iterator[Fault]:

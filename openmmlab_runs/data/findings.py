@@ -30,6 +30,7 @@ class Kind(Enum):
     UNLISTED_CATEGORY = 'annotation of an unlisted category'
     DUPLICATE = 'id that occurs twice'
     DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
+    SAID_TWICE = 'object that is annotated twice'
     LEFT_OUT = 'category that is not a class'
     SAME_FILE = 'image that is listed twice'
     SHARED = 'image for training and for validation or test'
@@ -59,7 +60,7 @@ class Kind(Enum):
 
 # Findings that are not errors.
 NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.TURNED, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED,
-         Kind.FILLED)
+         Kind.FILLED, Kind.SAID_TWICE)
 
 
 @dataclass(frozen=True)

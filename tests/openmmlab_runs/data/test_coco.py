@@ -88,8 +88,8 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
         (Kind.SAME_FILE, 'has a.jpg 2 times in images, with the ids 1, 2'), (Kind.NOT_ANNOTATED, '')]),
     (more('images', id=2, file_name='b/a.jpg'), {}, [(Kind.NOT_ANNOTATED, 'has no annotation of b/a.jpg')]),
     (lambda coco: coco.update(annotations=[]), MASKS, []),  # a test set
-    (crowds(4), {}, []),
-    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat'")]),
+    (crowds(4), {}, [(Kind.SAID_TWICE, "has 'cat' at [")] * 7),
+    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat'"), *[(Kind.SAID_TWICE, '')] * 7]),
     (one(0, id=2), {}, [(Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations')]),
     (one(0, image_id=9), {}, [(Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image')]),
     (one(0, bbox=[0, 0, 32, 20]), {}, [
