@@ -81,7 +81,8 @@ def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndar
     starts = np.searchsorted(label[order], np.arange(objects.shape[1] + 1))
     by_image, totals = weights.T.astype(np.int32), weights @ objects
     found = np.full((3, *totals.shape), np.nan)  # the mean, at IoU 0.5 and at 0.75
-    for number in watched(np.flatnonzero(objects.any(0)), f'{len(weights)} draws of {len(images)} images, by class'):
+    known = np.flatnonzero(objects.any(0)).tolist()
+    for number in watched(known, f'{len(weights)} draws of {len(images)} images, by class'):
         chosen = order[starts[number]:starts[number + 1]]
         flags = [((hits[chosen].astype(int) & bit) > 0, (ignored[chosen].astype(int) & bit) > 0) for bit in bits]
         flags = [(is_hit, is_ignored & ~is_hit) for is_hit, is_ignored in flags]

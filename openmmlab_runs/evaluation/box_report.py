@@ -107,10 +107,10 @@ def by_size(data: Boxes, matched: Mapping[int, Entry]) -> dict[str, list[Entry]]
     precision = precision_of(evaluation)[..., 1:, 0]  # IoU, recall, class, area
     sides = np.array([pixels[id] for id in matched])
     weights = np.array([(low <= sides) & (sides <= high) for low, high in parts['images']], int)
-    values = dict(objects=[precision[..., index][precision[..., index] > -1] for index in range(len(parts['objects']))],
-                  images=box_metrics([*matched.values()], 'bbox', weights)['AP'])
-    return {what: [dict(low=low ** 0.5, high=high ** 0.5, AP=_mean_of(value))
-                   for (low, high), value in zip(parts[what], values[what], strict=True)] for what in parts}
+    values = dict(objects=[_mean_of(part[part > -1]) for part in np.moveaxis(precision, -1, 0)],
+                  images=[_mean_of(ap) for ap in box_metrics([*matched.values()], 'bbox', weights)['AP']])
+    return {name: [dict(low=low ** 0.5, high=high ** 0.5, AP=ap) for (low, high), ap in zip(
+        parts[name], values[name], strict=True)] for name in parts}
 
 
 def _mean_of(values: np.ndarray) -> float | None:

@@ -11,11 +11,10 @@ import numpy as np
 
 from openmmlab_runs.errors import UserError
 
-from .intervals import CONFIDENCE, FEWEST, KINDS, Draws
+from .intervals import CONFIDENCE, DRAWS, KINDS, Draws, Interval
 
-EXACT = 11  # up to so many images, all ways are tried
-SWAPS = 1000  # random ways for more images
-Pairs = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+EXACT = 11  # up to so many images, all ways are tried; for more, random ones
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 class Difference(NamedTuple):
@@ -55,7 +54,7 @@ def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
             '' if is_exact else '; the batches of the two tests may have a part in it'))
 
 
-def _differ(pair: tuple[Mapping[str, Any], Mapping[str, Any]], kind: str) -> bool:
+def _differ(pair: Pair, kind: str) -> bool:
     first, second = (sorted(one[kind]) if kind in ('bbox', 'segm') else one[kind] for one in pair)
     return bool(first != second)
 
@@ -67,35 +66,37 @@ def _verdict(name: str, found: Difference, images: int, differing: int) -> str:
     if found.low is not None:
         numbers.append(f'{CONFIDENCE:.0%} interval {found.low:+.3f} to {found.high:+.3f}')
     smallest = 2.0 ** (1 - max(differing, 1))
-    few = (f'; the models differ on {differing} images, and p cannot be below {smallest:.2g} with so few'
+    few = (f'; too few: the models differ on {differing}, so that p cannot be below {smallest:.2g}'
            if smallest > 1 - CONFIDENCE and differing else '')
     verdict = ('better' if found.value > 0 else 'worse') if is_told else 'not told apart by these images'
-    return f'{verdict}: {numbers[0]} ({", ".join(numbers[1:])}, {images} images{few})'
+    return f'{verdict}: {numbers[0]} ({", ".join(numbers[1:])}, {images} image{"s" * (images != 1)}{few})'
 
 
-def differences(pairs: Pairs, kind: str) -> dict[str, Difference]:
-    """Returns the difference of each metric of a kind."""
+def differences(pairs: Sequence[Pair], kind: str, count: int = DRAWS) -> dict[str, Difference]:
+    """Returns the difference of each metric of a kind; `count` is the number of draws, and of random swaps."""
     first, second = ([*side] for side in zip(*pairs, strict=True))
-    draws, swaps = Draws(len(pairs)), swapped(len(pairs))
-    # A draw has images of both models: its first half has results of the first model, or of the second if swapped.
-    sides = [np.concatenate([np.pad(draws.weights, ((0, 0), padding)), parts]) for padding, parts in (
-        ((0, len(pairs)), np.concatenate([1 - swaps, swaps], 1)), ((len(pairs), 0), np.concatenate([swaps, 1 - swaps], 1)))]
-    own, other = (KINDS[kind]([*first, *second], kind, side) for side in sides)
+    draws, swaps = Draws(len(pairs), count=count), swapped(len(pairs), count)
+    # The weights are for the results of the first model, then for those of the second one.
+    none, stay = np.zeros_like(draws.weights), 1 - swaps
+    own, other = (KINDS[kind]([*first, *second], kind, np.block(weights)) for weights in (
+        [[draws.weights, none], [stay, swaps]], [[none, draws.weights], [swaps, stay]]))
     images = sum(any(one['objects']) for one in first)
-    found = {}
+    found, is_different = {}, any(_differ(pair, kind) for pair in pairs)
     for name in own:
         if name != 'by_class':
             values = own[name] - other[name]
             p = p_value(values[0], values[len(draws.weights):])
-            found[name] = Difference(*_agreeing(*draws.interval(values[:len(draws.weights)], images, least=-1), p), p)
+            ends = draws.interval(values[:len(draws.weights)], images, least=-1)
+            found[name] = Difference(*_agreeing(ends, p), p) if is_different else Difference(0., 0., 0., 1.)
     return found
 
 
-def swapped(images: int, seed: int = 0) -> np.ndarray:
-    """Returns on which images results are swapped, `(W, I)`: in no way first, then in all ways, or in random ways."""
+def swapped(images: int, count: int = DRAWS) -> np.ndarray:
+    """Returns on which images results are swapped, `(W, I)`: in no way first, then in all ways, or in
+    `count` random ways."""
     if images <= EXACT:  # the first image keeps its results, because swapping all changes only the sign
         return np.arange(2 ** (images - 1))[:, None] >> np.arange(images - 1, -1, -1) & 1
-    random = np.random.default_rng(seed).integers(0, 2, (SWAPS, images))
+    random = np.random.default_rng(0).integers(0, 2, (count, images))
     return np.concatenate([np.zeros((1, images), int), random])
 
 
@@ -104,11 +105,11 @@ def p_value(value: float, values: np.ndarray) -> float:
     return float(np.mean(abs(values) >= abs(value) - 1e-9))
 
 
-def _agreeing(value: float | None, low: float | None, high: float | None, p: float
-              ) -> tuple[float | None, float | None, float | None]:
+def _agreeing(found: Interval, p: float) -> Interval:
     """Returns an interval that contains 0 if and only if the test, which is exact, does not tell the models apart."""
+    value, low, high = found
     if value is None or low is None or high is None:
-        return value, low, high
+        return found
     if p > 1 - CONFIDENCE:
         return value, min(low, 0), max(high, 0)
     return value, (max(low, 0) if value > 0 else low), (min(high, 0) if value < 0 else high)

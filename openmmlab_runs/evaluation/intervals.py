@@ -17,6 +17,7 @@ from .progress import watched
 DRAWS, HALVES, CONFIDENCE = 1000, 100, 0.95
 FEWEST = 6  # images with objects: an interval of fewer contains the true value too seldom
 UNITS = 200  # more images are drawn in so many groups
+Interval = tuple[float | None, float | None, float | None]  # the value and the ends
 BIAS = 2  # times the difference between a half and all images, in the simulations of `report_checks`
 
 
@@ -48,7 +49,7 @@ class Draws:
         parts = [np.ones((1, self.units), int), 1 - np.eye(self.units, dtype=int), halves, 1 - halves, self.drawn]
         self.weights = np.concatenate(parts)[:, random.permutation(images) % self.units]
 
-    def interval(self, values: np.ndarray, images: int, least: float = 0, most: float = 1) -> list[float | None]:
+    def interval(self, values: np.ndarray, images: int, least: float = 0, most: float = 1) -> Interval:
         """Returns the value of all images, and the ends of its interval: None for too few images, and without objects.
 
         Args:
@@ -57,11 +58,11 @@ class Draws:
             least, most: The smallest and the largest possible value.
         """
         if np.isnan(values[0]):
-            return [None, None, None]
+            return None, None, None
         if images < FEWEST:
-            return [float(values[0]), None, None]
-        low, high = self._ends((values - least) / (most - least), 0 if least else 1 - (1 - CONFIDENCE) ** (1 / images))
-        return [float(values[0]), *(least + (most - least) * end for end in (low, high))]
+            return float(values[0]), None, None
+        low, high = self._ends((values - least) / (most - least), 1 - (1 - CONFIDENCE) ** (1 / images))
+        return float(values[0]), least + (most - least) * low, least + (most - least) * high
 
     def _ends(self, values: np.ndarray, unseen: float) -> tuple[float, float]:
         """Returns the ends for values from 0 to 1. `unseen` is the share of another kind of images that may exist
@@ -102,11 +103,11 @@ def _logistic(value: float) -> float:
     return float(1 / (1 + np.exp(-value)))
 
 
-def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
+def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Returns the metrics of images with their intervals, for each of some `KINDS`: three numbers, or a list of three
     for each class.
     """
-    draws, found = Draws(len(images)), {}
+    draws, found = Draws(len(images)), dict[str, dict[str, Any]]()
     has_objects = np.array([one['objects'] for one in images]) > 0
     for kind in kinds:
         values = KINDS[kind](images, kind, draws.weights)

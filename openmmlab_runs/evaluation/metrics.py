@@ -36,10 +36,10 @@ KINDS = ('bbox', 'segm', 'proposal')
 class CocoMetric(BaseMetric):
     """COCO's metric with the arguments and results of mmdet's CocoMetric, for any ids. hotcoco computes it.
 
-    Boxes of equal scores count together, so that their order has no effect: see `ties`. Without them, the values are
-    those of pycocotools. mAP counts as many boxes as the largest of `proposal_nums` if 100 is none of them, where mmdet has -1. Without any
-    prediction, all values are 0, where mmdet has none. There is no 'proposal_fast', which fails in mmdet with numpy
-    1.24 and newer, and `use_mp_eval` has no effect: hotcoco computes with threads.
+    Boxes of equal scores count together, so that their order has no effect; see `ties`. Without such boxes, the values
+    are those of pycocotools. mAP counts as many boxes as the largest of `proposal_nums` if 100 is none of them, where
+    mmdet has -1. Without any prediction, all values are 0, where mmdet has none. There is no 'proposal_fast', which
+    fails in mmdet with numpy 1.24 and newer, and `use_mp_eval` has no effect: hotcoco computes with threads.
     """
     default_prefix = 'coco'
 

@@ -39,7 +39,7 @@ def score_that_misses(images: Iterable[np.ndarray], most: float) -> float:
     if is_unknown(0):
         raise UserError(_refusal(losses(0), most))
     steps = np.unique(found[found > 0])
-    index = bisect_left(range(len(steps)), True, key=lambda index: is_unknown(steps[index]))
+    index = bisect_left(range(len(steps)), True, key=lambda index: is_unknown(float(steps[index])))
     return float(np.nextafter(steps[index], np.float32(-1))) if index < len(steps) else 1.
 
 
@@ -47,13 +47,15 @@ def _capital(losses: np.ndarray, most: float, images: int) -> float:
     """Returns what 1 has become after bets that losses have a mean below `most`, made on `images` of such losses.
 
     Each image multiplies a bet by 1 + size * (most - loss). If the mean is larger, no bet is expected to grow, and the
-    capital is 20 or more with a probability of at most 1 / 20 (Markov's inequality). The order of the images has no effect.
+    capital is 20 or more with a probability of at most 1 / 20 (Markov's inequality). The order of the images has no
+    effect.
     """
-    if most >= 1:
-        return np.inf
+    if most >= 1 or not len(losses):
+        return np.inf if most >= 1 else 1.
     with np.errstate(divide='ignore'):  # the largest bet loses all on an image whose objects are all missed
-        growth = np.log1p(np.arange(1, BETS + 1)[:, None] / BETS / (1 - most) * (most - losses)).mean(1)
-    return float(np.exp(np.minimum(images * growth, 700)).mean()) if len(losses) else 1.
+        gains = np.arange(1, BETS + 1)[:, None] / BETS / (1 - most) * (most - losses)
+        growth = np.log1p(np.maximum(gains, -1)).mean(1)
+    return float(np.exp(np.minimum(images * growth, 700)).mean())
 
 
 def _refusal(losses: np.ndarray, most: float) -> str:

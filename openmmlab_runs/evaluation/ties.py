@@ -46,7 +46,7 @@ def _precision(evaluation: COCOeval, category: int, span: Sequence[float]) -> np
     again = COCOeval(evaluation.coco_gt, evaluation.coco_dt, given.iou_type)
     params = again.params
     params.iou_thrs, params.max_dets, params.img_ids = given.iou_thrs, given.max_dets, given.img_ids
-    params.cat_ids, params.area_rng, params.area_rng_lbl = [category], [span], ['']
+    params.cat_ids, params.area_rng, params.area_rng_lbl = [category], [[*span]], ['']
     again.evaluate()
     with _without_collector():
         images = [one for one in again.eval_imgs if one]
