@@ -52,14 +52,14 @@ class Thresholds(NamedTuple):
     confidence: float | None = None
 
     @property
-    def purpose(self) -> str:
-        """What they were chosen for, for a sentence."""
+    def told(self) -> str:
+        """Which scores these are, and their purpose."""
         if self.most is None:
-            return 'the best F1 of each class'
-        if self.confidence is None:
-            return (f'a share of at most {self.most:.1%} missed objects, by an earlier version whose promise may not '
-                    'hold: run the test with --at-most-missed again')
-        return f'a share of at most {self.most:.1%} missed objects, with a confidence of {self.confidence:.0%}'
+            return f'from the best score of their class in {self.file}, which has the best F1'
+        promise = f'chosen to miss at most {self.most:.1%} of the objects of new images'
+        return f'above the scores in {self.file}, which were {promise}' + (
+            f', with a confidence of {self.confidence:.0%}' if self.confidence else
+            ' by an earlier version, but may miss more: test again with --at-most-missed')
 
 
 def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], best: Sequence[Best],

@@ -95,8 +95,8 @@ class ReportHook(Hook):
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
-            show(f'{near(file)} has the scores with the best F1. Predictions with this checkpoint use them if the file '
-                 'is in its work dir, unless a test with --at-most-missed has chosen others.')
+            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir, and no test of this '
+                 'checkpoint with --at-most-missed has chosen others.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
