@@ -14,6 +14,6 @@ def watched(items: Sequence[Item], text: str) -> Iterator[Item]:
     last = monotonic()
     for done, item in enumerate(items):
         if monotonic() - last > SECONDS:
-            last = monotonic()
             show(f'{text}: {done} of {len(items)} done.')
+            last = monotonic()
         yield item

@@ -39,7 +39,8 @@ Entry = dict[str, Any]
 class EvaluationReportHook(Hook):
     """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
     `thresholds.json`, which predictions read, beside the logs of the test, if a share of the objects of new images that
-    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with.
+    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with (see
+    `compare`).
     """
 
     priority = 'VERY_LOW'  # after ReportHook, whose thresholds.json is replaced
