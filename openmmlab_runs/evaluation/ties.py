@@ -15,10 +15,11 @@ from .average_precision import curves
 
 
 def by_score(boxes: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Returns boxes in COCO's layout, the largest scores first, and those of equal scores by image, class and place."""
+    """Returns boxes in COCO's layout, the largest scores first, and boxes of equal scores by image, class and place."""
     def key(box: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (-box['score'], str(box['image_id']), box['category_id'], [*box.get('bbox', ())],
-                str(box.get('segmentation', '')))
+        encoded = box.get('segmentation')
+        return (-box['score'], str(box['image_id']), box['category_id'], [*box['bbox']],
+                encoded['counts'] if isinstance(encoded, dict) else str(encoded))
 
     return sorted(boxes, key=key)
 

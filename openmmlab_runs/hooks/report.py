@@ -44,7 +44,8 @@ class ReportHook(Hook):
     - `validations.json`: the metrics by iteration, also of those before a resume.
 
     A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
-    checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see `what_is_hidden`.
+    checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see
+    `what_is_hidden`.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins

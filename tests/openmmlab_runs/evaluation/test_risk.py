@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.simulated_reports import risk
@@ -46,6 +46,7 @@ def test_the_score_is_the_largest_whose_risk_is_refuted(images: list[list[float]
     assert score == 1 or money(np.nextafter(np.float32(score), np.float32(1))) < 20 + 1e-6
 
 
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([0., 0.125, 0.25, 0.5]), min_size=1, max_size=4), min_size=60, max_size=70),
        st.randoms(use_true_random=False))
 def test_the_order_of_images_and_of_objects_has_no_effect(images: list[list[float]], random: Any) -> None:
