@@ -23,6 +23,7 @@ from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS, MODELS
 
 from .matching import arrays_of, of_samples, predictions
+from .ties import by_score, precision_of
 
 require('mmdet')
 
@@ -44,6 +45,8 @@ class CocoMetric(BaseMetric):
       says how many they are.
     - `proposal_nums` can have any length. The names of AR contain these numbers, also in `metric_items`. If 100 is none
       of them, mAP counts as many boxes as the largest one, where mmdet returns -1.
+    - Boxes of equal scores count together, so that their order has no effect; see `ties`. Without such boxes, the
+      values are those of pycocotools.
     - Without any prediction, all values are 0, where mmdet returns nothing.
     - There is no 'proposal_fast', which fails in mmdet with numpy 1.24 and newer.
     - `use_mp_eval` has no effect, because hotcoco computes with threads.
@@ -106,7 +109,7 @@ class CocoMetric(BaseMetric):
         loaded = {kind: annotated.load_res([
             {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas are those of masks
             | dict(image_id=numbers[self._id(one['image_id'])], category_id=one['category_id'] + 1)
-            for one in boxes]) for kind, boxes in found.items()}
+            for one in by_score(boxes)]) for kind, boxes in found.items()}
         if {'bbox', 'segm'} & {*self.metrics}:
             self.compared = annotated, loaded['bbox']
         return {name: value for metric in self.metrics
@@ -178,7 +181,8 @@ class CocoMetric(BaseMetric):
         evaluation.accumulate()
         # By threshold of IoU, recall (precision only), class, range of areas, and limit.
         arrays: Any = evaluation.eval
-        precision, recall = arrays['precision'], arrays['recall']
+        recall, precision = arrays['recall'], (
+            precision_of(evaluation) if params.use_cats else arrays['precision'])
         usual = limits.index(100) if 100 in limits else -1
         means = [mean(part) for part in (
             precision[..., 0, usual], *(precision[self.iou_thrs == iou][..., 0, -1] for iou in (.5, .75)),

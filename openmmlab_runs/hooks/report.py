@@ -44,7 +44,8 @@ class ReportHook(Hook):
     - `validations.json`: the metrics by iteration, also of those before a resume.
 
     A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
-    checkpoint find in its work dir. At the end, notes say what the metrics hide; see `what_is_hidden`.
+    checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see
+    `what_is_hidden`.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
@@ -94,7 +95,8 @@ class ReportHook(Hook):
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
-            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir.')
+            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir, and no test of this '
+                 'checkpoint with --at-most-missed has chosen others.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]

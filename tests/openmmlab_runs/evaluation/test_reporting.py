@@ -116,12 +116,13 @@ def test_a_score_that_misses_few_objects_is_refused_or_written(toy_shapes: Path,
     assert 'no score is known to miss at most 10.0% of the objects' in refusal(test, 'mmdet', 0.1)
     assert 'no score is known to miss at most 0.0% of the objects' in refusal(test, 'mmdet', 0.)
     assert '--at-most-missed is 2, but must be a number from 0 to 1' in refusal(test, 'mmdet', 2)
-    assert '--at-most-missed is for detectors' in refusal(test, 'mmseg', 0.5)
+    assert '--at-most-missed is for detectors' in refusal(test, 'mmseg', 0.9)
     assert 'without --tta' in refusal(test, 'mmdet', 1., tta=True)
     test('mmdet', 1.)
     file = sorted(tmp_path.glob('test/*/thresholds.json'))[-1]
     content = json.loads(file.read_text())
     assert content['at_most_missed'] == 1 and all(0 <= one['score_thr'] <= 1 for one in content['classes'].values())
+    assert content['purpose'] == 'at most missed' and content['best_f1'].keys() == content['classes'].keys()
 
 
 @pytest.mark.parametrize('folder, text, told', [
@@ -186,13 +187,15 @@ def test_odd_boxes_and_names_have_a_report(boxes: list[list[float]], flags: list
     """Without boxes, without objects, with crowds only, with boxes outside of the image and of no size."""
     truth = [dict(bbox=SAMPLE[:4], bbox_label=0, ignore_flag=flag, mask=[[5, 5, 25, 5, 25, 25]]) for flag in flags]
     report, page = report_of(tmp_path, boxes, truth)
-    assert report['metrics']['bbox']['AP'] == [value] * 3 and {*report['images']} == {*NAMES}
-    assert report['metrics']['segm']['AP'] == [None if value is None else 0] * 3  # masks are empty
+    for kind, expected in (('bbox', value), ('segm', None if value is None else 0)):  # masks are empty
+        estimate, low, high = report['metrics'][kind]['AP']
+        assert estimate == expected and (value is None) == (low is None) and (value is None or low <= estimate <= high)
+    assert {*report['images']} == {*NAMES}
     assert '<script' not in page and 'token=abc' not in page and not report['is_exact']
     suspects = json.loads((tmp_path / 'report/suspects.json').read_text())['annotations']
     assert len(suspects) == len(NAMES) * (value == 0.5)
     assert all({'id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'} <= one.keys() for one in suspects)
-    assert any('images are too few' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
+    assert any('Too few images for intervals' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
 
 
 @pytest.mark.parametrize('box, told', [
