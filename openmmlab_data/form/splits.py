@@ -2,6 +2,7 @@
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
@@ -21,7 +22,12 @@ LISTS = 'Main', 'Segmentation'  # the folders of VOC's lists, for boxes and for 
 
 def split_of(path: Path, root: Path) -> str:
     """Returns the split of the innermost folder of a path that names one, or 'train' if none does."""
-    parts = path.parent.relative_to(root).parts if path.is_relative_to(root) else path.parent.parts[-2:]
+    return _split_of(path.parent, root)
+
+
+@lru_cache(1024)  # folders have many files
+def _split_of(folder: Path, root: Path) -> str:
+    parts = folder.relative_to(root).parts if folder.is_relative_to(root) else folder.parts[-2:]
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 

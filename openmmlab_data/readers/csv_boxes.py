@@ -1,8 +1,10 @@
 """Boxes in CSV files: a line for each, of TensorFlow, Keras RetinaNet, Open Images, makesense, VIA and VoTT."""
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from openmmlab_data.form.account import Account
 from openmmlab_data.form.dataset import LabelledData
@@ -11,25 +13,39 @@ from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, si
 from openmmlab_data.form.records import Found, Record, read_many
 from openmmlab_data.form.splits import split_of
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import shown
+from openmmlab_runs.files import IMAGE_SUFFIXES
+from openmmlab_runs.texts import shown, some
 
 from .layouts import CSV, Reading
+from .tools import LINES, text_of
 
-# What is read, and how headings call it, in lower case without blanks and underscores.
+# What is read, and how headings call it, in lower case without blanks, points and underscores. `bbox`, `box` and `roi`
+# may come before: then x, y, width and height are those of the box.
 HEADINGS = dict(
-    image=('filename', 'image', 'imageid', 'imagename', 'imagepath', 'file', 'path'),
-    name=('class', 'label', 'labelname', 'classname', 'category', 'name'),
-    left=('xmin', 'x1', 'left'), top=('ymin', 'y1', 'top'),
-    right=('xmax', 'x2', 'right'), bottom=('ymax', 'y2', 'bottom'),
-    width=('width', 'imagewidth'), height=('height', 'imageheight'),
+    image=('filename', 'image', 'imageid', 'imagename', 'imagepath', 'imagefile', 'imagefilename', 'file', 'filepath',
+           'path', 'location', 'frame', 'img', 'imgname', 'imgpath'),
+    name=('class', 'label', 'labelname', 'classname', 'classlabel', 'category', 'categoryname', 'name', 'tag',
+          'annotationtag', 'objectclass', 'classid'),
+    left=('xmin', 'x1', 'left', 'xtl', 'minx', 'upperleftcornerx'),
+    top=('ymin', 'y1', 'top', 'ytl', 'miny', 'upperleftcornery'),
+    right=('xmax', 'x2', 'right', 'xbr', 'maxx', 'lowerrightcornerx'),
+    bottom=('ymax', 'y2', 'bottom', 'ybr', 'maxy', 'lowerrightcornery'),
+    width=('width', 'imagewidth', 'imgwidth'), height=('height', 'imageheight', 'imgheight'),
     group=('isgroupof',),
     shape=('regionshapeattributes',), attributes=('regionattributes',))
+BOX_WORD = re.compile(r'^(bndbox|bbox|box|roi)')
+OF_BOX = dict(x='left', y='top', w='w', h='h', width='w', height='h')  # behind such a word
 # Headings that say nothing about boxes: those of Open Images and VIA.
 KNOWN = frozenset(('source', 'confidence', 'isoccluded', 'istruncated', 'isdepiction', 'isinside', 'filesize',
                    'fileattributes', 'regioncount', 'regionid'))
+ASKED = ('filename', 'class', 'xmin', 'ymin', 'xmax', 'ymax')  # what the headings should be
 CORNERS = ('left', 'top', 'right', 'bottom')
-# Columns of files without headings: of Keras RetinaNet, and of makesense. All but two are numbers.
-BARE = (('image', *CORNERS, 'name'), ('name', 'x', 'y', 'w', 'h', 'image', 'width', 'height'))
+# Columns of files without headings: of Keras RetinaNet, makesense and SKU-110K. All but the name of the image, which
+# has the suffix of one, and the class are numbers.
+BARE = (('image', *CORNERS, 'name'), ('name', 'left', 'top', 'w', 'h', 'image', 'width', 'height'),
+        ('image', *CORNERS, 'name', 'width', 'height'))
+SUFFIXES, DELIMITERS = ('.csv', '.tsv', '.txt'), ',;\t|'
+FOUR_NUMBERS = re.compile(r'[\[({ ]*-?\d+(\.\d+)?([,; ]+-?\d+(\.\d+)?){3}')
 VIA_KEYS = dict(rect=('x', 'y', 'width', 'height'), circle=('cx', 'cy', 'r', 'r'), ellipse=('cx', 'cy', 'rx', 'ry'))
 
 MOST_SHARE = 2  # no coordinate in shares of the image is larger, and no file in pixels has only smaller ones
@@ -45,9 +61,37 @@ class Cells(list[str]):
         self.number = number  # of the line, from 1 on
 
 
+class Table(NamedTuple):
+    """The lines of a file, and what its columns are; none if it has no boxes."""
+    columns: list[str]
+    rows: list[Cells]  # with headings, if there are any
+
+
 def find_csv(folder: Folder) -> list[Path]:
-    """Returns CSV files with boxes, by their first lines."""
-    return [path for path in folder.of('.csv') if _columns(_rows(head(path, 4096).decode('utf-8-sig', 'replace')))]
+    """Returns files with a box in each line, by their first lines."""
+    return [path for path in folder.of(*SUFFIXES) if not (path.suffix.lower() == '.txt' and folder.image_of(path))
+            and _table(text_of(head(path, LINES))).columns]
+
+
+def name_columns(folder: Folder) -> str | None:
+    """Returns a clause with a file whose columns look like boxes, but are not read, and with what to do."""
+    for path in folder.of('.csv', '.tsv'):
+        text = text_of(head(path, LINES))
+        rows = max((_rows(text, delimiter) for delimiter in DELIMITERS), key=lambda rows: len(rows[0]) if rows else 0)
+        columns = _headings(rows[0]) if rows else []
+        advice = f'write columns with the headings {", ".join(ASKED)}'
+        if cell := next((cell for row in rows[:3] for cell in row if FOUR_NUMBERS.match(cell)), None):
+            return (f'{path} has several numbers in one cell, such as {shown(cell)}, which is not read, since they may '
+                    f'be corners, or a corner with width and height: {advice}')
+        if {'x', 'y'} <= {*columns}:
+            return (f'{path} has columns x and y, which are not read, since they may be a corner or the centre: '
+                    f'{advice}')
+        if 'image' in columns or {'left', 'top'} <= {*columns}:
+            keys = dict(zip(('image', 'name', *CORNERS), ASKED, strict=True))
+            missing = [asked for key, asked in keys.items() if key not in columns]
+            return (f'{path} has the columns {some(rows[0], 10)}, which are not read, since none is known for '
+                    f'{", ".join(missing)}: {advice}')
+    return None
 
 
 def read_csv(reading: Reading) -> LabelledData:
@@ -60,12 +104,11 @@ def read_csv(reading: Reading) -> LabelledData:
 
 
 def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
-    rows = _rows(read_text(path))
-    columns = _columns(rows)
+    columns, rows = _table(read_text(path))
     if not columns:
         raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
-    rows = rows[1:] if columns == _headings(rows[0]) else rows
-    account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'x', 'y', 'w', 'h'))
+    rows = rows[1:] if columns == _columns_of_headings(rows[0]) else rows
+    account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'w', 'h'))
     by_image: dict[str, list[tuple[str, Row]]] = {}
     for row in rows:
         if any(cell.strip() for cell in row[len(columns):]):
@@ -102,15 +145,15 @@ def _found(record: Row, where: str, in_shares: bool) -> Found:
     if text := record.get('shape'):
         shape, name = _of_via(text, record.get('attributes', ''), where)
         return Found(name, shape, left='' if shape else 'objects have no area')
-    if not any(record.get(key, '').strip() for key in (*CORNERS, 'x')):
+    if not any(record.get(key, '').strip() for key in (*CORNERS, 'w')):
         return Found(left='lines have an image without an object')
     return Found(record.get('name', ''), _box(record, where, in_shares),
                  ignored='objects are groups (IsGroupOf)' * (record.get('group', '').strip() == '1'))
 
 
 def _box(record: Row, where: str, in_shares: bool) -> Shape:
-    if 'x' in record:  # of makesense
-        left, top, width, height = (number_of(record.get(key), where, key) for key in 'xywh')
+    if 'w' in record:
+        left, top, width, height = (number_of(record.get(key), where, key) for key in ('left', 'top', 'w', 'h'))
         return Shape((left, top, left + width, top + height))
     return Shape([number_of(record.get(key), where, key) for key in CORNERS], in_shares=in_shares)
 
@@ -132,25 +175,49 @@ def _of_via(text: str, attributes: str, where: str) -> tuple[Shape | None, str]:
     return Shape((x, y, x + width, y + height)) if kind == 'rect' else Shape(parts=[ellipse(x, y, width, height)]), name
 
 
-def _rows(text: str) -> list[Cells]:
-    reader = csv.reader(text.splitlines())
+def _table(text: str) -> Table:
+    """Reads a table by the delimiter with which its first line has the columns of boxes."""
+    for delimiter in DELIMITERS:
+        if columns := _columns(next(iter(_rows(text[:LINES], delimiter)), Cells([], 0))):
+            return Table(columns, _rows(text, delimiter))
+    return Table([], [])
+
+
+def _rows(text: str, delimiter: str) -> list[Cells]:
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
     return [Cells(row, reader.line_num) for row in reader if any(cell.strip() for cell in row)]
 
 
 def _headings(row: list[str]) -> list[str]:
-    plain = [cell.lower().translate({ord(one): None for one in ' _#'}) for cell in row]
     known = {heading: key for key, headings in HEADINGS.items() for heading in headings}
-    return [known.get(cell, cell) for cell in plain]
+    found = []
+    for cell in row:
+        plain = re.sub(r'[ _#.-]', '', cell.lower())
+        bare = BOX_WORD.sub('', plain)
+        found.append(OF_BOX.get(bare) or known.get(bare) or plain if bare != plain else known.get(plain, plain))
+    return found
 
 
-def _columns(rows: Sequence[list[str]]) -> list[str]:
-    """Returns what the columns are, by the headings or the first lines; nothing if these are no boxes."""
-    first = rows[0] if rows else []
-    found = _headings(first)
-    if {'image', 'name', *CORNERS} <= set(found) or {'image', 'shape'} <= set(found):
+def _columns_of_headings(row: list[str]) -> list[str]:
+    """Returns what columns are by their headings; nothing if these are no boxes."""
+    found = _headings(row)
+    if {'image', 'shape'} <= {*found}:
         return found
-    return next(([*columns] for columns in BARE if len(first) == len(columns) and all(
-        column in ('image', 'name') or _is_number(cell) for column, cell in zip(columns, first, strict=True))), [])
+    if {'left', 'top', 'width', 'height'} <= {*found} and {'right', 'bottom', 'w', 'h'}.isdisjoint(found):
+        found = [{'width': 'w', 'height': 'h'}.get(one, one) for one in found]
+    has_box = {*CORNERS} <= {*found} or {'left', 'top', 'w', 'h'} <= {*found}
+    return found if has_box and {'image', 'name'} <= {*found} else []
+
+
+def _columns(first: list[str]) -> list[str]:
+    """Returns what the columns are, by the first line; nothing if these are no boxes."""
+    def fits(column: str, cell: str) -> bool:
+        if column == 'image':
+            return Path(cell).suffix.lower() in IMAGE_SUFFIXES
+        return column == 'name' or _is_number(cell)
+
+    return _columns_of_headings(first) or next(([*columns] for columns in BARE if len(first) == len(columns) and all(
+        map(fits, columns, first))), [])
 
 
 def _is_number(cell: str) -> bool:

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from openmmlab_data.form.dataset import LabelledData, LabelledObject, LabelMap, Picture
-from openmmlab_data.form.folder import Folder
+from openmmlab_data.form.folder import Folder, Kind, kind_of
 from openmmlab_data.form.label_map_files import NO_CLASS, ClassTable, HasColours, open_label_map, read_table
 from openmmlab_data.form.objects import mask
 from openmmlab_data.form.records import pictures_of
@@ -31,6 +31,7 @@ KINDS = ('classes', 'colours', 'instances')
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
 RARE = 0.01  # of all pixels
+MOST_KINDS, LOOKED_AT = 10, 5  # kinds of images, and pairs of them, of which the colours are counted
 TABLES = ('labelmap.txt', 'label_map.txt', '_classes.csv', 'class_dict.csv', 'class_names.txt', 'classes.txt',
           'labels.txt', 'label_colors.txt', 'label_colours.txt', 'classes.csv')
 
@@ -60,6 +61,56 @@ def find_label_maps(folder: Folder) -> list[Path]:
         best = next((kind for kind in IDS if kind in kinds.values()), '')
         return [path for path, kind in kinds.items() if kind == best]
     return maps or [path for path in folder.of(*LOSSY) if folder.is_label(path)]
+
+
+def unnamed_label_maps(folder: Folder) -> tuple[list[Kind], str] | None:
+    """Finds label maps by their content, among images that have the rest of their names in common: those of one kind,
+    such as a folder or a word at the end, have few colours, and those of the other many. Returns their kinds, and a
+    sentence; None if there are none.
+    """
+    by_kind: dict[Kind, dict[str, Path]] = {}
+    for path in folder.images:
+        kind = kind_of(path)
+        by_kind.setdefault(kind, {})[path.stem.removesuffix(kind[1])] = path
+    largest = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
+    found, examples = list[Kind](), list[str]()
+    for kind in largest:
+        maps = by_kind[kind]
+        fitting = [photos for other in largest if other not in (kind, *found) and maps.keys() <= (
+            photos := {path.stem: path for path in by_kind[other].values()} | by_kind[other]).keys()]
+        # Where there are several, nothing says which of them a label map is for.
+        if len(fitting) == 1 and all(path.suffix.lower() in SUFFIXES for path in maps.values()):
+            names = sorted(maps)[::-(-len(maps) // LOOKED_AT)]
+            if all(_colours(maps[name]) <= MOST_COLOURS < _colours(fitting[0][name]) for name in names):
+                found.append(kind)
+                examples.append(f'{folder.name(maps[names[0]])} for {folder.name(fitting[0][names[0]])}')
+    return (found, f'Images of at most {MOST_COLOURS} colours are taken for label maps of others, such as '
+            f'{some(examples, 2)}.') if found else None
+
+
+def _colours(path: Path) -> int:
+    """Returns how many colours an image has; more than `MOST_COLOURS` if it cannot be read."""
+    try:
+        return len(np.unique(open_label_map(path, as_colours=True).values))
+    except UserError:
+        return MOST_COLOURS + 1
+
+
+def several_masks(folder: Folder) -> str | None:
+    """Returns a clause about folders with a mask for each object, beside a folder with one image, as DSB2018 has them.
+    """
+    by_place: dict[Path, list[Path]] = {}
+    for path in folder.of(*SUFFIXES):
+        if folder.is_label(path):
+            by_place.setdefault(path.parent, []).append(path)
+    for place, paths in by_place.items():
+        photos = folder.photos_for(paths[0])
+        if len(photos) == 1 and len(paths) > 1:
+            return (f'{place} has {len(paths)} masks for one image, {photos[0]}, as if there were a file for each '
+                    'object, which is not read: write one label map for each image, with the name of the image, in '
+                    'which the pixels of the first object are 1, those of the second 2, and so on, and choose --masks '
+                    'instances')
+    return None
 
 
 def read_label_maps(reading: Reading) -> LabelledData:
@@ -243,8 +294,9 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
             raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
                             'class * 1000 + number of the object: write the classes alone (value // 1000).')
         raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
-                        '255, but classes are 0 to 254, at least two, and 255 means no class: correct the label maps, '
-                        'or say with --masks instances that they are numbers of objects.')
+                        '255, but classes are 0 to 254, at least two, and 255 means no class: name the classes in '
+                        'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks '
+                        'instances that they are numbers of objects.')
     if table and len(names) < number:
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]

@@ -8,22 +8,23 @@ from urllib.parse import parse_qs, unquote, urlparse
 import numpy as np
 
 from openmmlab_data.form.account import Account
+from openmmlab_data.form.brushes import read_brush
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of
 from openmmlab_data.form.records import Found, Record, read_many
 from openmmlab_runs.data.coco import read_json
-from openmmlab_runs.errors import UserError
+from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import shown
 
 from .layouts import LABEL_STUDIO, Reading
 
-SHAPES = ('rectangle', 'ellipse', 'polygon')
+SHAPES = ('rectangle', 'ellipse', 'polygon', 'brush')
 # Fields that are read, or that say nothing about objects.
 OF_RESULT = frozenset((
     'id', 'type', 'value', 'from_name', 'to_name', 'original_width', 'original_height', 'image_rotation', 'origin',
     'score', 'readonly', 'hidden', 'x', 'y', 'width', 'height', 'rotation', 'radiusX', 'radiusY', 'points', 'closed',
-    'labels', *(f'{shape}labels' for shape in SHAPES)))
+    'labels', 'format', 'rle', *(f'{shape}labels' for shape in SHAPES)))
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
@@ -34,8 +35,8 @@ class Annotation(NamedTuple):
 
 
 def read_label_studio(reading: Reading) -> LabelledData:
-    """Reads rectangles, ellipses and polygons of each task, of its last annotation that has results; a UserError for
-    another format.
+    """Reads rectangles, ellipses, polygons and brush masks of each task, of its last annotation that has results; a
+    UserError for another format.
     """
     return read_many(reading.files, LabelledData(LABEL_STUDIO, reading.folder.root), reading.folder, _records)
 
@@ -80,8 +81,7 @@ def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Iterato
     names = [*dict.fromkeys(filter(None, (str(label).strip() for label in labels)))]
     if not kind:
         other = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
-        remedy = ' (export them as Brush labels to PNG)' if other == 'brushlabels' else ''
-        yield Found(left=f'objects are of type {other}{remedy}', records=len(parts))
+        yield Found(left=f'objects are of type {other}', records=len(parts))
         return
     if not names:
         yield Found(left='objects are regions without a label', records=len(parts))
@@ -136,6 +136,13 @@ def _annotations(task: dict[str, Any], where: str, account: Account) -> Iterator
 
 def _shape(kind: str, value: dict[str, Any], where: str) -> Shape:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
+    if kind == 'brush':
+        size = size_of(value.get('original_width'), value.get('original_height'), where)
+        try:
+            return Shape(pixels=read_brush(value.get('rle') or (), size))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f'{where} has a brush mask that cannot be read ({first_line(error)}): export it again.'
+                            ) from error
     if kind == 'polygon':
         return Shape(parts=[points_of(value.get('points'), where) / 100], in_shares=True)
     angle = number_of(value.get('rotation') or 0, where, 'rotation')

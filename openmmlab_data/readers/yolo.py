@@ -1,6 +1,7 @@
 """YOLO: a txt file for each image."""
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import shown, told
 
 from .layouts import YOLO, Reading
+from .tools import LINES, of_lines, text_of
 from .yolo_description import MOST_CLASSES, NAME_FILES, Description, describe_yolo
 
 MARGIN = 0.1  # of an image: how far outside an object may lie, as oriented boxes and polygons at a border do
@@ -25,17 +27,20 @@ MOST_SHARE = 1 + MARGIN
 
 def labels_of_yolo(folder: Folder) -> list[Path]:
     """Returns txt files that begin with a number or are empty, and belong to an image or lie beside those that do; and
-    other txt files of images beside them. None if no file of an image begins with a number.
+    other txt files of images beside them. None if no file of an image begins with a number, and none of a folder where
+    another tool wrote that of an image.
     """
-    def is_label(path: Path) -> bool:
-        return bool(re.match(rb'([-+.\d]|$)', head(path, 256).removeprefix(b'\xef\xbb\xbf').strip()))
-
     files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
-    files = [path for path in files if path in of_images or not list_of(path, folder.root)]
-    numbers = set(filter(is_label, files))
-    places = {path.parent for path in numbers & of_images}
-    return [path for path in files if path.parent in places and path in numbers | of_images]
+    numbers, foreign = set[Path](), set[Path]()
+    for path in [path for path in files if path in of_images or not list_of(path, folder.root)]:
+        start = head(path, LINES)
+        if re.match(r'[-+.\d]|$', text_of(start)):
+            numbers.add(path)
+        if path in of_images and of_lines(path.name, start):
+            foreign.add(path.parent)
+    places, labels = {path.parent for path in numbers & of_images} - foreign, numbers | of_images
+    return [path for path in files if path.parent in places and path in labels]
 
 
 def read_yolo(reading: Reading) -> LabelledData:
@@ -106,51 +111,54 @@ def _found(file: Path | None, about: Description, account: Account) -> Iterator[
     for number, line in enumerate(read_text(file).splitlines() if file else (), start=1):
         if not line.strip():
             continue
-        where = f'{file} has {shown(line)} in line {number}'
+        where = partial(_where, file, line, number)  # most lines have no fault
         try:
             label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
         except ValueError as error:
-            raise UserError(f'{where}, but a line is numbers: correct it.') from error
+            raise UserError(f'{where()}, but a line is numbers: correct it.') from error
         if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
-            raise UserError(f'{where}, but a line is the number of a class, and finite numbers: correct it.')
+            raise UserError(f'{where()}, but a line is the number of a class, and finite numbers: correct it.')
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
-            raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
+            raise UserError(f'{where()}, but {about.source or "YOLO here"} has {most} names: correct either.')
         name = about.names.get(int(label), f'class_{int(label)}')
         yield Found(name, _shape(numbers, about.keypoints, where, account))
 
 
-def _shape(numbers: list[float], keypoints: int, where: str, account: Account) -> Shape:
+def _where(file: Path | None, line: str, number: int) -> str:
+    return f'{file} has {shown(line)} in line {number}'
+
+
+def _shape(numbers: list[float], keypoints: int, where: Callable[[], str], account: Account) -> Shape:
     """Returns the shape for the numbers of a line; a UserError if they cannot be shares of an image."""
     if keypoints and len(numbers) - 4 in (keypoints, keypoints + 1):
         account.fields['keypoints'] += 1
         numbers = numbers[:4]
     elif _is_pose(numbers):
-        raise UserError(f'{where}, which looks like a box with {len(numbers) // 3 - 1} keypoints of three numbers: '
+        raise UserError(f'{where()}, which looks like a box with {len(numbers) // 3 - 1} keypoints of three numbers: '
                         f'write kpt_shape: [{len(numbers) // 3 - 1}, 3] into data.yaml, and only boxes are read.')
     elif len(numbers) == 5 and 0 <= numbers[4] <= 1:  # of predictions that were saved
         account.fields['score'] += 1
         numbers = numbers[:4]
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
-        raise UserError(f'{where}, but behind the class are four numbers for a box, or pairs of them for three or more '
-                        'points of a polygon, without a score: correct it.')
+        raise UserError(f'{where()}, but behind the class are four numbers for a box, or pairs of them for three or '
+                        'more points of a polygon, without a score: correct it.')
     if most := max((one for one in map(abs, numbers) if one > MOST_SHARE), default=0.):
         what = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
-        raise UserError(f'{where}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {what}.')
+        raise UserError(f'{where()}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {what}.')
     if len(numbers) == 4:
         x, y, w, h = numbers
         if min(w, h) < 0:
-            raise UserError(f'{where}, but a width or height is not below 0: correct it.')
+            raise UserError(f'{where()}, but a width or height is not below 0: correct it.')
         return Shape((x - w / 2, y - h / 2, x + w / 2, y + h / 2), in_shares=True)
     return Shape(parts=[np.reshape(numbers, (-1, 2))], in_shares=True)
 
 
 def _is_pose(numbers: Sequence[float]) -> bool:
     """Returns whether numbers are a box, and points in it with a visibility of 0, 1 or 2, as those of poses are."""
-    points = np.array(numbers[4:])
-    if len(points) < 3 or len(points) % 3:
+    if len(numbers) < 7 or len(numbers) % 3 != 1:
         return False
-    points, (x, y, width, height) = points.reshape(-1, 3), numbers[:4]
+    points, (x, y, width, height) = np.reshape(numbers[4:], (-1, 3)), numbers[:4]
     seen = points[points[:, 2] > 0]
     return bool(np.isin(points[:, 2], (0, 1, 2)).all() and (
         np.abs(seen[:, :2] - (x, y)) <= np.array((width, height)) / 2 + MARGIN).all())

@@ -185,7 +185,7 @@ def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_pat
     ('{} 20 35 20 30', '35 looks like pixels: divide them'), ('{} 0.5 0.5 1.3 0.5', '1.3 looks too large'),
     ('{} 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'pairs of them for three or more points'),
     ('{} 0.5 0.5 -0.2 0.5', 'a width or height is not below 0'), ('{} 0.5 0.5 0.1', 'four numbers for a box'),
-    ('cat{} 0.5 0.5 0.1 0.1', 'no annotations of them in a known format')])
+    ('cat{} 0.5 0.5 0.1 0.1', 'an unknown tool (four numbers and a class)')])
 def test_numbers_of_yolo_that_cannot_be_are_refused(line: str, words: str, tmp_path: Path) -> None:
     layouts.yolo(tmp_path, line=line.replace('{}', '{label}'))
     assert words in refusal(find_data, tmp_path)
