@@ -5,7 +5,8 @@ from typing import Any
 
 from openmmlab_runs.texts import shown
 
-from .intervals import IOUS, KINDS
+from .average_precision import IOUS
+from .intervals import KINDS
 
 Check = Callable[[Any], bool]
 
