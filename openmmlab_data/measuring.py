@@ -132,7 +132,7 @@ def suggest(cfg: Config, parts: Sequence[LabelledData]) -> Measures:
                   is_semantic=is_segmentor)
     fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(cfg.model)])
     model = copy.deepcopy(cfg.model)
-    fit_model(model, data, fit)
+    fit_model(model, data, fit, keep_anchors=bool(cfg.get('load_from')))  # weights are for the anchors of their config
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):

@@ -12,6 +12,7 @@ from openmmlab_data.form.objects import Extent, mask
 from openmmlab_data.form.settling import settle
 from openmmlab_data.form.split_lists import read_split_lists
 from openmmlab_data.form.splits import LISTS, divide, split_of
+from openmmlab_runs.data.areas import wrong_areas
 from openmmlab_runs.data.coco import MAX_COORDINATE, Coco, Entry, read_coco, read_json, to_id
 from openmmlab_runs.errors import UserError, as_sentence
 from openmmlab_runs.pictures.masks import are_polygons
@@ -79,7 +80,13 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
                 for one in coco['images']]
     by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
     file_names = {one['id']: one['file_name'] for one in coco['images']}
-    for one in coco['annotations']:
+    areas = wrong_areas(coco['annotations'])
+    if areas:
+        data.notes.append(f'{file.name} has an impossible area in {len(areas)} annotations: the area of the mask or '
+                          'box is written instead.')
+    for index, one in enumerate(coco['annotations']):
+        if index in areas:
+            one['area'] = areas[index][0]
         if one['category_id'] not in names or one['image_id'] not in by_id:
             account.leave('objects', f'objects have a category or image that {file.name} lacks', one['id'])
         elif by_id[one['image_id']].path == NOWHERE:

@@ -7,6 +7,7 @@ from typing import Any
 from openmmlab_runs.pictures.masks import are_polygons, runs_of
 from openmmlab_runs.texts import shown, some
 
+from .areas import wrong_areas
 from .coco import FIELDS, MAX_COORDINATE, Entry
 from .findings import Kind
 
@@ -55,6 +56,7 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
     if ignored and not ignored['']:
         counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
         yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
+    yield from _faults_of_areas(annotations, images) if not corners else ()
     yield from _counts(coco, names, known, used)
     yield from _objects_said_twice(annotations, names, images)
 
@@ -94,6 +96,16 @@ def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has
             yield Kind.MASK, f'has no segmentation {where}, but the config reads masks'
         for kind, fault in _faults_of_mask(mask, image):
             yield kind, f'has {fault} {where}'
+
+
+def _faults_of_areas(annotations: Sequence[Entry], images: dict[Any, Entry]) -> Iterator[Fault]:
+    """Yields areas that cannot be right, for boxes without a fault."""
+    for index, (area, source) in wrong_areas(annotations).items():
+        one = annotations[index]
+        (x, y, width, height), image = one['bbox'], images.get(one['image_id'])
+        if image and one['area'] > 0 and not _fault_of_extent(x, y, x + width, y + height, image):
+            yield Kind.AREA, (f'has area {one["area"]:g} in annotation {one["id"]} of {image["file_name"]}, but its '
+                              f'{source} has {area:.0f} pixels')
 
 
 def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any, str], used: Counter[Any]

@@ -37,6 +37,7 @@ class Kind(Enum):
     CROWDS = 'crowds, which are not learnt'
     UNLISTED_IMAGE = 'annotation of an unlisted image'
     BOX = 'box outside of its image, or without area'
+    AREA = 'area that cannot be right, for AP by size'
     NO_MASKS = 'boxes without masks in a config for masks'
     MASK = 'mask that is invalid, or of another size than its image'
     POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'

@@ -128,14 +128,13 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
 
 
 def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
-    """Returns the best scores of a test of the weights, if a folder has them, and tells of them; else 0.3."""
+    """Returns the scores that a test of the weights chose, and prints for which purpose; 0.3 if no folder has them."""
     measured = find_thresholds(folders, model)
     if measured is None:
         return SCORE_THR
-    file, scores = measured
-    show(f'Boxes are painted from the best score of their class in {file}, unless you give others.')
+    show(f'Boxes are painted {measured.told}, unless you pass others.')
     known = trained_classes(dict(dataset_meta=model.dataset_meta))
-    return {name: score for name, score in scores.items() if name in known}
+    return {name: score for name, score in measured.scores.items() if name in known}
 
 
 class _Sized(NamedTuple):

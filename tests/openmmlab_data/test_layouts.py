@@ -1,4 +1,5 @@
 """Each layout of the table in docs/guides/own_data.md: its folder becomes a config that reads the same."""
+import json
 import random
 import re
 import time
@@ -266,3 +267,11 @@ def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) 
             find_data(root)
         except UserError as error:
             assert '\n' not in str(error)
+
+
+def test_areas_that_cannot_be_right_are_corrected(tmp_path: Path) -> None:
+    layouts.coco(tmp_path, change=lambda split, content: [one.update(area=0.02) for one in content['annotations']])
+    data = find_data(tmp_path)
+    written = json.loads((tmp_path / 'out' / write_labels(tmp_path / 'out', data)['train']['ann_file']).read_text())
+    assert {one['area'] for one in written['annotations']} == {600}
+    assert any('instances_train2017.json has an impossible area in ' in note for note in data.notes)

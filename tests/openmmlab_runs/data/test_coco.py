@@ -101,7 +101,8 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
     (one(1, bbox=[50, 2, 3, 4], **UNLOADED), {}, [(Kind.BOX, 'which is wholly outside of the image')]),
     (one(1, category_id=9, **UNLOADED), {}, [(Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 2, but no')]),
     (each('bbox', *CORNERS, [1, 1, 9, 9]), {}, [(Kind.CORNERS, 'has 3 boxes that extend beyond their images')]),
-    (each('bbox', *CORNERS, [9, 9, 1, 1]), {}, [(Kind.BOX, 'partly outside')] * 3),
+    (each('bbox', *CORNERS, [9, 9, 1, 1]), {}, [*[(Kind.BOX, 'partly outside')] * 3, (
+        Kind.AREA, 'has area 25 in annotation 4 of a.jpg, but its mask has 5 pixels')]),
     (each('bbox', *CORNERS[:2]), {}, [(Kind.BOX, 'partly outside')] * 2),  # may be a coincidence
     (each('segmentation', TRIANGLE, None), {}, []),
     (each('segmentation', TRIANGLE, None), MASKS, [(Kind.MASK, 'has no segmentation in annotation 2 of a.jpg')]),
@@ -150,7 +151,7 @@ def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(t
 @example(0, -1, 1, 1)  # within the tolerance, but nothing of it is inside
 def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width: float, height: float) -> None:
     is_out = x + width > 31 or y + height > 21 or x + width <= 0 or y + height <= 0 or x >= 30 or y >= 20
-    assert bool(findings(one(0, bbox=[x, y, width, height]))) == is_out
+    assert bool(findings(one(0, bbox=[x, y, width, height], area=width * height))) == is_out
 
 
 def changed(name: str, key: str, value: Any) -> dict[str, Any]:
