@@ -90,8 +90,7 @@ class UnusableFile(UserError):
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image; returns a finding of `kind` if that fails, or of `Kind.BITS` for an image of 16 bits per channel.
-    """
+    """Decodes an image; returns a finding of `kind` if that fails, or of `Kind.BITS` for 16 bits per channel."""
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 
