@@ -13,7 +13,7 @@ ifeq ($(filter %-gpu,$(MAKECMDGOALS)),)
 export CUDA_VISIBLE_DEVICES :=
 endif
 
-.PHONY: demo test test-all test-clusters test-gpu bench-gpu canary lint docs numbers env
+.PHONY: demo test test-all test-alone test-shuffled stock test-clusters test-gpu bench-gpu canary lint docs numbers env
 
 demo: env
 	$(RUN) -m lab demo --work-dir work_dirs/demo-$(STACK)
@@ -23,6 +23,16 @@ test: env  # what a contributor runs: without the slow ones; TESTS are files or 
 
 test-all: env
 	$(PYTEST) -m "not gpu" $(TESTS)
+
+test-alone: env  # each file by itself: no test needs another one before it
+	for file in $$(git ls-files 'tests/*test_*.py'); do \
+	  $(RUN) -m pytest -q -m "not slow and not gpu" $$file || [ $$? = 5 ] || exit 1; done  # 5: no fast test is in it
+
+test-shuffled: env  # in random orders, by pytest-randomly: no test disturbs another
+	$(PYTEST) -m "not slow and not gpu" -p randomly
+
+stock: env  # swaps the backbone of all configs of mmdet and mmseg: an hour on two cores
+	$(PYTEST) -rs -k "$(FAMILIES)" lab/test_stock_configs.py
 
 # Minutes on two cores, since Ray starts many processes.
 test-clusters: env

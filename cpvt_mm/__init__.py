@@ -4,7 +4,7 @@ Importing it registers the backbones and position encodings. CONTRIBUTING.md tel
 an image through the code.
 """
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openmmlab_runs.libraries import require
 
@@ -30,10 +30,22 @@ _LAZY = {
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(importlib.import_module(_LAZY[name]), name)
+if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right
+    from openmmlab_runs.predict.predicting import predict as predict
+
+    from .batch_invariance import make_batch_invariant as make_batch_invariant
+    from .mask_transformer import FrozenMaskTransformer as FrozenMaskTransformer
+    from .mask_transformer import PlainMaskHead as PlainMaskHead
+    from .mask_transformer import PlainMaskSegHead as PlainMaskSegHead
+    from .mask_transformer import PlainMaskTransformer as PlainMaskTransformer
+    from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
+    from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
+    from .preprocessors import SegDataPreProcessor as SegDataPreProcessor
+else:
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

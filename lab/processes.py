@@ -1,9 +1,8 @@
-"""Runs tasks several at a time: in processes of this machine, as jobs of Slurm (submitit), or as tasks of Ray."""
+"""Runs tasks several at a time: in processes of this machine, or as jobs of Slurm (submitit)."""
 import multiprocessing
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -20,8 +19,8 @@ Task = Callable[[], T]
 TOLD = (UserError, OSError, ImportError)
 
 
-def run_tasks(tasks: Mapping[str, Task[T]], jobs: int, where: str = 'processes', logs: Path = Path(),
-              start: Callable[[], object] | None = None) -> Iterator[tuple[str, T]]:
+def run_tasks(tasks: Mapping[str, Task[T]], jobs: int, where: str = 'processes', logs: Path = Path()
+              ) -> Iterator[tuple[str, T]]:
     """Runs `jobs` tasks at a time, and yields name and result of each task after it has ended.
 
     If one raises an error, or this process ends, the others end at once. One that a signal ends begins again. Tasks and
@@ -30,18 +29,15 @@ def run_tasks(tasks: Mapping[str, Task[T]], jobs: int, where: str = 'processes',
     Args:
         tasks: The tasks, by name.
         jobs: The number of tasks at a time.
-        where: 'processes' of this machine, 'slurm', 'ray', or 'local' for submitit's own processes.
+        where: 'processes' of this machine, 'slurm', or 'local' for submitit's own processes.
         logs: The folder for the logs of submitit.
-        start: Called at the start of each process of this machine, which runs one task after another.
     """
     # Jobs, and this process's children, import the modules that this process imports.
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
     if not tasks:
         return
     waiting, running = dict(tasks), dict[str, Any]()
-    place = (_processes(min(jobs, len(tasks)), start) if where == 'processes' else _ray() if where == 'ray' else
-             _submitit(where, logs))
-    with place as submit:
+    with _processes(min(jobs, len(tasks))) if where == 'processes' else _submitit(where, logs) as submit:
         while waiting or running:
             for name in [*waiting][:jobs - len(running)]:
                 running[name] = submit(_attempt, waiting.pop(name))
@@ -64,9 +60,9 @@ def _attempt(task: Task[T]) -> T | BaseException:
 
 
 @contextmanager
-def _processes(jobs: int, start: Callable[[], object] | None) -> Iterator[Callable[..., Any]]:
+def _processes(jobs: int) -> Iterator[Callable[..., Any]]:
     # Torch's threads do not survive a fork.
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context('spawn'), _start, (start,))
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context('spawn'), end_with_parent)
     try:
         # All processes start now: until its next result, the pool does not notice that a later one died.
         wait([pool.submit(os.getpid) for _ in range(jobs)])
@@ -80,19 +76,6 @@ def _processes(jobs: int, start: Callable[[], object] | None) -> Iterator[Callab
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _start(start: Callable[[], object] | None) -> None:
-    end_with_parent()
-    if start:
-        start()
-
-
-def silence() -> None:
-    """Silences this process: what Python, C and C++ print, and warnings."""
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    warnings.simplefilter('ignore')
 
 
 @contextmanager
@@ -120,24 +103,3 @@ def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
         for job in submitted:
             if not job.done():
                 job.cancel(check=False)  # an error of scancel would hide that of the task
-
-
-@contextmanager
-def _ray() -> Iterator[Callable[..., Any]]:
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(f"--executor ray needs Ray ({first_line(error)}): pip install 'ray[train]'.") from None
-
-    ray.init(runtime_env=dict(env_vars=dict(PYTHONPATH=os.environ['PYTHONPATH'])))
-    try:
-        gpus = 1 if 'GPU' in ray.cluster_resources() else 0
-        remote = ray.remote(num_gpus=gpus)(_in_folder)
-        yield lambda function, *args: remote.remote(os.getcwd(), function, *args).future()
-    finally:
-        ray.shutdown()  # and with it the tasks that still run
-
-
-def _in_folder(folder: str, function: Callable[..., T], *args: Any) -> T:
-    os.chdir(folder)  # a worker of Ray has a folder of its own
-    return function(*args)

@@ -9,6 +9,7 @@ import re
 import signal
 import statistics
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,7 +23,6 @@ import torch
 
 from lab.backbones import Backbones, Setting, Step, allow_tf32, seconds
 from lab.candidates import Candidate, CannotMeasure
-from lab.processes import silence
 from lab.results import Row
 from openmmlab_runs.errors import explain
 from openmmlab_runs.signals import end_with_parent
@@ -60,7 +60,9 @@ def measure_alone(subject: Backbones, candidate: Candidate, setting: Setting) ->
 
 def _start() -> None:
     end_with_parent(signal.SIG_DFL)
-    silence()
+    for stream in (1, 2):  # what Python, C and C++ print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    warnings.simplefilter('ignore')
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
 

@@ -18,11 +18,13 @@ def is_for_cpu(model: dict[str, Any]) -> bool:
     return any(arch_of(part) in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 
-def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
-    """Sets numbers of classes, anchors, limits of detections, and height and width of label maps' crops, in place."""
+def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, keep_anchors: bool = False) -> None:
+    """Sets numbers of classes, anchors, limits of detections, and height and width of label maps' crops, in place.
+    Weights for anchors are only right with these anchors, so a trained model must keep them.
+    """
     set_classes(model, len(data.classes))
     for _, part in walk(model):
-        if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
+        if part.get('type') == 'AnchorGenerator' and len(fit.boxes) and not keep_anchors:
             _fit_anchors(part, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:

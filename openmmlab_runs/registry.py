@@ -13,7 +13,7 @@ LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmml
 DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,
                          locations=['openmmlab_runs.engine.seeding'])
 TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
-                      locations=['openmmlab_runs.pictures.load_bands'])
+                      locations=['openmmlab_runs.pictures.load_bands', 'openmmlab_runs.data.visible_objects'])
 FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=[
     'openmmlab_runs.signals', 'openmmlab_runs.hub_files'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

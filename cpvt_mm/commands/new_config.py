@@ -17,10 +17,6 @@ ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.bac
                          and not name.startswith('pyramid-')))
 
 
-def number_or_auto(text: str) -> int | str:
-    return 'auto' if text == 'auto' else int(text)
-
-
 def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
@@ -32,8 +28,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
-    parser.add_argument('--batch', type=number_or_auto, metavar='NUMBER', help="batch size; 'auto' measures the largest"
-                        ' that fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
+    parser.add_argument('--batch', type=int, metavar='NUMBER', help='batch size (default: 4 for a CPU, else 8)')
     parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after so many validations without '
                         'improvement')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')

@@ -199,7 +199,7 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
         paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
 
 
-def set_schedule(cfg: Config, backbone: Backbone) -> None:
+def set_optimizer(cfg: Config, backbone: Backbone) -> None:
     """Sets AdamW with the project's rules for the config's scope, in place.
 
     An existing AdamW keeps its learning rate. For another optimizer, `eta_min` of schedulers is scaled with it.

@@ -98,8 +98,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each variant is trained once per seed')
     parser.add_argument('--jobs', type=positive, default=2, help='trainings at a time, which share the cores')
-    parser.add_argument('--executor', choices=['local', 'slurm', 'ray'], default='local',
-                        help='where they run: processes of this machine, jobs of Slurm (submitit), or tasks of Ray')
+    parser.add_argument('--executor', choices=['local', 'slurm'], default='local',
+                        help='where they run: processes of this machine, or jobs of Slurm (submitit)')
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results; work_dirs/<name of the study> if not given')
     add_cfg_options(parser)

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine, and on clusters: submitit's own processes, and Ray on this machine."""
+"""Tasks in processes of this machine, and on clusters: submitit's own processes."""
 import os
 import sys
 import time
@@ -15,7 +15,7 @@ from tests.processes import is_alive, wait_until
 
 def run(where: str, tasks: dict[str, Callable[[], str]], logs: Path) -> Iterator[tuple[str, str]]:
     if where != 'processes':
-        pytest.importorskip('ray' if where == 'ray' else 'submitit', reason='make test-clusters installs it')
+        pytest.importorskip('submitit', reason='make test-clusters installs it')
     return run_tasks(tasks, 2, where, logs)
 
 
@@ -48,7 +48,7 @@ def die(path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('where', ['processes', 'local', 'ray'])
+@pytest.mark.parametrize('where', ['processes', 'local'])
 def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_signal(
         where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,8 +59,7 @@ def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_s
 
 @pytest.mark.slow
 @pytest.mark.parametrize('where, task, sentence', [
-    ('processes', die, 'a process died'), *((where, refuse, r'^it is told to\.$') for where in (
-        'processes', 'local', 'ray'))])
+    ('processes', die, 'a process died'), *((where, refuse, r'^it is told to\.$') for where in ('processes', 'local'))])
 def test_an_error_is_its_sentence_and_ends_the_others(where: str, task: Callable[[Path], str], sentence: str,
                                                       tmp_path: Path) -> None:
     file = tmp_path / 'pid'

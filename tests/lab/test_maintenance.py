@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ import torch
 from lab.__main__ import find_commands
 from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.commands.numbers_of_docs import NUMBER, tables
-from lab.commands.stock_configs import Swap, list_configs, to_markdown, versions
 from lab.fuzzing import run_alone
-from lab.results import Results
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT
 from tests.tools.conftest import Run
@@ -58,7 +55,9 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name, count, kinds', [
-    ('fuzz_checkpoints', 56, tuple(MUTATIONS)), ('fuzz_data --kinds', 50, ('COCO', 'COCO, images', 'config'))])
+    ('fuzz_checkpoints', 56, tuple(MUTATIONS)),
+    ('fuzz_data --kinds', 50, ('COCO, boxes', 'LabelMe, instances', 'Label maps, semantic', 'config',
+                               'records, YOLO'))])
 def test_what_is_damaged_ends_in_a_result_or_a_sentence(name: str, count: int, kinds: tuple[str, ...], run_tool: Run,
                                                         tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     name, *option = name.split()
@@ -97,17 +96,6 @@ def test_a_killed_rank_costs_nothing_but_iterations(run_tool: Run, tmp_path: Pat
     assert '\n| rank 1 killed | 1 | 1 | ' in printed
 
 
-@pytest.mark.slow
-def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    for name, text in (('good', 'def test_it(): pass'), ('bad', 'def test_it(): assert 0')):
-        (tmp_path / f'test_{name}.py').write_text(text)
-    good, bad = tmp_path / 'test_good.py', tmp_path / 'test_bad.py'
-    words = ('lab isolated_tests', good, bad, '--work-dir', tmp_path / 'work')
-    assert run_tool(*words) == f"error: 1 of 2 fail ({bad}): {tmp_path / 'work'} has their output."
-    assert re.search(rf'{good}: 1 passed.* in \d', capsys.readouterr().out)
-    assert 'fail (seed 0, -n 1)' in run_tool(*words, '--orders', 1, '--processes', 1)
-
-
 def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     images = [dict(width=width, height=height) for width, height in [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8]
     (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
@@ -117,18 +105,3 @@ def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.Capt
     own, alone, together = 4 * 240 + 4 * 208 + 8 * 240, 4 * 256 + 4 * 224 + 8 * 256, 16 * 256
     shares = ' | '.join(f'{1 - a / b:.1%}' for a, b in ((own, together), (own, alone), (alone, together)))
     assert f'\n| 8 | yes | {shares} | 1.5 |' in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_matrix_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path) -> None:
-    done, to_do = (config for config in list_configs('mmdet') if config.startswith('yolof/'))
-    kept, recipe = asdict(Swap('mmdet', done, 'refused', 'it was kept.')), dict(versions=versions())
-    Results(tmp_path, recipe).put(f'mmdet::{done}', kept)
-    assert run_tool('lab stock_configs', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
-                    '--work-dir', tmp_path) == ''
-    page = (tmp_path / 'results.md').read_text()
-    assert '| mmdet yolof | 2 | 1 |  | 1 |  |  |  | 1 ran |' in page
-    assert '- refused, 1: it was kept. `mmdet::yolof/' in page
-    assert dict(Results(tmp_path, recipe)) == {
-        f'mmdet::{done}': kept, f'mmdet::{to_do}': asdict(Swap('mmdet', to_do, 'built', trial='ran'))}
-    assert 'failed,' not in to_markdown([Swap('mmseg', 'a/1.py', 'refused', 'it is odd.')])

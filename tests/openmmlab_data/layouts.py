@@ -4,6 +4,8 @@ The images are 80 x 60 pixels (width x height), two to train on and two to valid
 """
 import base64
 import json
+import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -367,3 +369,27 @@ OBJECTS: dict[str, list[Write]] = {'Numbers of objects': [
     maps('PNGImages/{1}/{0}.png', 'PedMasks/{1}/{0}_mask.png', lambda name: TWO if name in 'bd' else label_map())]}
 TABLES = BOXES, MASKS, LABEL_MAPS, OBJECTS
 WRITERS = [write for table in TABLES for writers in table.values() for write in writers]
+
+
+# Damage
+
+TEXTS = ('.json', '.xml', '.txt', '.yaml', '.names', '.data', '.csv', '.py')
+WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&', b'../..', b'[', b'{', b'*a', b'&a',
+         b'\0', b'\xff', b'1e400', b'5000000000', b'null', b'true', b'[[]]', b'{}', b'{{ fileDirname }}', b'None',
+         b'-1e308', b'\\ud800', b'a' * 10_000]
+
+
+def damage(rng: random.Random, root: Path, pattern: str = '*') -> None:
+    """Replaces a few words of an annotation file; or flips bytes of a file, or cuts it."""
+    paths = sorted(path for path in root.rglob(pattern) if path.is_file())
+    path = rng.choice([path for path in paths if path.suffix in TEXTS and rng.random() < 0.9] or paths)
+    content = path.read_bytes()
+    if path.suffix in TEXTS and rng.random() < 0.8:
+        parts = re.split(rb'([\s,:;<>"=\[\]{}]+)', content)
+        for place in rng.sample(range(len(parts)), min(rng.choice((1, 2)), len(parts))):
+            parts[place] = rng.choice((*WORDS, parts[place] * 2))
+        content = b''.join(parts)
+    elif content:
+        place = rng.randrange(len(content))
+        content = content[:place] + rng.choice((b'', bytes([rng.randrange(256)]) + content[place + 1:]))
+    path.write_bytes(content)

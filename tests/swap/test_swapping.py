@@ -187,3 +187,15 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     detector.model.neck.in_channels = [32, 64, 128, 192]
     model = swap_backbone(detector, 'small').model
     assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
+
+
+@pytest.mark.parametrize('source, told', [
+    ("default_scope = None\nmodel = dict(type='MaskRCNN', backbone=dict(type='ResNet'))",
+     "has the model MaskRCNN, but no default_scope: set it to mmdet or mmseg or mmpretrain."),
+    ("model = dict(type='MaskRCNN', backbone=dict(type='ResNet'))", 'but no default_scope: set it to '),
+    ("custom_imports = dict(imports=['no_mod'], allow_failed_imports=False)",
+     "No module named 'no_mod'): install the package with the module no_mod, add the folder that has it to PYTHONPATH"),
+    ('1 / 0', '(ZeroDivisionError: division by zero): correct its name, or name the path of its file.')])
+def test_what_a_config_lacks_is_named(source: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / 'a.py').write_text(source)
+    assert told in refusal(read_config, str(tmp_path / 'a.py'))

@@ -85,7 +85,7 @@ SHAPES = {
 def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shape: str) -> None:
     old = shaped(shape)
     before = old.to_dict()
-    cfg = swap_backbone(old, ARCH, schedule=True, backbone='CPVT')
+    cfg = swap_backbone(old, ARCH, optimizer=True, backbone='CPVT')
     assert old.to_dict() == before
     expected = dict(type='cpvt_mm.CPVT', arch=ARCH, drop_path_rate=0.1, cls_token=False)
     if shape != 'vitdet':

@@ -14,6 +14,7 @@ from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
 from cpvt_mm.zoo.members import PVT
 from cpvt_mm.zoo.renaming import Format
+from openmmlab_runs.texts import some
 from tests.conftest import GOLDEN, NARROW, pretrained, refusal
 from tests.zoo.test_renaming import PEG, TABLE, narrow
 
@@ -50,7 +51,7 @@ def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
     stage = [name for name in torch.load(OFFICIAL, weights_only=True)
              if name.startswith(('patch_embeds.3.', 'blocks.3.', 'norm.', 'head.', 'pos_block.3.'))]
     assert ('INFO', f"checkpoint {OFFICIAL}: format twins or timm, 100.0 % of the backbone's {total:,} parameters "
-            f'filled; left over: {", ".join(stage)}') in log
+            f'filled; left over: {some(stage)}') in log
 
 
 def below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -153,7 +154,7 @@ def test_what_may_be_missing_stays(allow_missing: object, other: object, weights
     filled = 1 - sum(weights[name].numel() for name in gone) / sum(tensor.numel() for tensor in weights.values())
     (_, info), warning = [record for record in log if record[0] != 'DEBUG']
     assert f'{int(1000 * filled) / 10} % of the' in info
-    assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')
+    assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {some(gone)}')
 
 
 @pytest.mark.parametrize(('fmt', 'name'), [
@@ -200,3 +201,11 @@ def test_tables_of_a_pyramid_stand_beside_other_encodings(path: Path) -> None:
     both = pretrained(path, init_cfg=dict(allow_missing='convs'), position_encoding=[PEG, TABLE])
     for ours, stage in zip(both.stages, whole.stages, strict=True):
         assert torch.equal(ours.position_encoding[1].table, stage.position_encoding[0].table)
+
+
+def test_a_log_names_some_of_many_tensors(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    weights = PyramidCPVT(NARROW).state_dict() | {f'decoder.{index}.weight': torch.ones(1) for index in range(62)}
+    torch.save(weights, tmp_path / 'a.pth')
+    load_pretrained(PyramidCPVT(NARROW), tmp_path / 'a.pth')
+    [message] = [text for _, text in log if 'left over' in text]
+    assert message.endswith(' and 57 more') and message.count('decoder.') == 5
