@@ -123,7 +123,7 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
         load_from = load_from or new.get('load_from')
     if load_from:
         sentences.append(f'The model starts from {load_from}.')
-    return _Start(name, old, new, load_from, bool(load_from) and is_trained(new, load_from), sentences)
+    return _Start(name, old, new, load_from, load_from is not None and is_trained(new, load_from), sentences)
 
 
 def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | None, start: _Start) -> Fit:

@@ -1,6 +1,6 @@
 """A new config for a model that is trained already: it gets images as before, and learns more slowly."""
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from mmengine.config import Config
 
@@ -57,7 +57,7 @@ def sizes_as_trained(cfg: Config, data: LabelledData, limit: int) -> tuple[Fit, 
     return None
 
 
-def _is_pair(scale: Any) -> bool:
+def _is_pair(scale: Any) -> TypeGuard[tuple[int, int]]:
     return isinstance(scale, list | tuple) and len(scale) == 2 and all(isinstance(side, int) for side in scale)
 
 

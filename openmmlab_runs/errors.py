@@ -27,9 +27,10 @@ class MissingFile(UserError, FileNotFoundError):
     """A file that a user named does not exist; the message is the sentence of a UserError."""
 
 
-def check_range(name: str, value: object, least: float, most: float = inf, is_whole: bool = False) -> None:
+def check_range(name: str, value: Any, least: float, most: float = inf, is_whole: bool = False) -> None:
     """Raises a UserError unless a value is a number from `least` to `most`; NaN and truth values are not."""
-    if not isinstance(value, Integral if is_whole else Real) or isinstance(value, bool) or not least <= value <= most:
+    is_number = isinstance(value, Integral if is_whole else Real) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
         span = f'of at least {least}' if most == inf else f'from {least} to {most}'
         shown = value if isinstance(value, Real) else repr(value)
         raise UserError(f'{name} is {shown}, but must be a {"whole " * is_whole}number {span}: correct it.')

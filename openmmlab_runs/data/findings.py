@@ -42,6 +42,7 @@ class Kind(Enum):
     MASK = 'mask that is invalid, or of another size than its image'
     POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'
     IMAGE = 'image that is missing or cannot be read'
+    BITS = 'image whose 16 bits are read as 8'
     CHANNELS = 'image with other channels than the config'
     TYPE = 'image of another type than the first'
     NO_VALUE = 'image with pixels without a value'
@@ -89,7 +90,9 @@ class UnusableFile(UserError):
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image; returns a finding of `kind` if that fails, or for 16 bits per channel, but in a label map."""
+    """Decodes an image; returns a finding of `kind` if that fails, or of `Kind.BITS` for an image of 16 bits per
+    channel.
+    """
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 
@@ -118,4 +121,4 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
             check_alone(count, path)
     except UserError as error:
         return Finding(kind, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
-    return Finding(kind, path, LOSES_BITS) if loses_bits else image
+    return Finding(Kind.BITS, path, LOSES_BITS) if loses_bits else image

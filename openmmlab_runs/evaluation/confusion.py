@@ -20,7 +20,8 @@ from .matching import SCORE, Matches, label_map_of, match, match_pixels
 from .thresholds import best_scores
 
 KINDS = dict(bbox='box', segm='mask')
-FEW, MANY = 12, 40  # classes whose cells have room for two lines, and for a number
+FEW = 12  # classes whose cells have room for two lines
+DRAWN = 30  # classes; a picture of a thousand took 26 seconds at each validation
 
 
 class Confusion:
@@ -93,29 +94,43 @@ class Confusion:
                 'best box F1': [f1 for _, f1 in best], 'above score': [score for score, _ in best]}
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
-        """Draws the share of each true class that is predicted as each class.
+        """Draws the share of each true class that is predicted as each class, for the `DRAWN` most confused classes.
 
-        Cells have the share in percent, from 0.5 % on, or from 5 % on if there are many classes. If there are few, each
-        cell also has the number of boxes or pixels. The row of boxes without an object has only numbers.
+        Cells have the share in percent, from 0.5 % on. If there are few classes, each cell also has the number of boxes
+        or pixels. The row of boxes without an object has only numbers.
         """
+        chosen = most_confused(total.numpy())
+        if len(chosen) < len(self.classes):
+            title += f'\n{len(chosen)} of {len(self.classes):,} classes, which are confused most'
         ends = ('no object', 'no box') if not self.counts else ()
-        true, predicted = ([label(name) for name in (*self.classes, *ends[index:index + 1])] for index in (0, 1))
-        counts = total[:len(true), :len(true)].numpy()
-        shares = (total / total.sum(1, keepdim=True)).nan_to_num()[:len(true), :len(true)].numpy()
-        shares[len(self.classes):] = 0  # boxes without an object are no share of a true class
-        inches = 3 + max(0.45 * min(len(true), MANY), 0.8 * min(len(true), FEW))
+        true, predicted = ([label(name) for name in (*(self.classes[index] for index in chosen), *ends[end:end + 1])]
+                           for end in (0, 1))
+        drawn = np.ix_(*2 * [[*chosen, *[len(self.classes)] * (not self.counts)]])
+        counts = total.numpy()[drawn]
+        shares = (total / total.sum(1, keepdim=True)).nan_to_num().numpy()[drawn]
+        shares[len(chosen):] = 0  # boxes without an object are no share of a true class
+        inches = 3 + max(0.45 * len(true), 0.8 * min(len(true), FEW))
         figure = Figure((inches + 1, inches), layout='constrained')
         axes = figure.add_subplot(title=title, xlabel='predicted', ylabel='true')
         bar = figure.colorbar(axes.imshow(shares, cmap='Blues', vmin=0, vmax=1), shrink=0.8)
         bar.set_label('share of the true class' + '; cells have percent' * (len(true) > FEW))
         axes.set_xticks(range(len(true)), predicted, rotation=90)
         axes.set_yticks(range(len(true)), true)
-        size = min(9, 72 * (inches - 3) / len(true) / 3)  # points: three digits fit into a cell
-        is_few, least = len(true) <= FEW, 0.005 if len(true) <= MANY else 0.05
-        is_shown = (shares >= least) | is_few | (np.arange(len(true)) == len(self.classes))[:, None]
+        size, is_few = min(9, 72 * (inches - 3) / len(true) / 3), len(true) <= FEW  # points: three digits fit
+        is_shown = (shares >= 0.005) | is_few | (np.arange(len(true)) == len(chosen))[:, None]
         for row, column in np.argwhere(counts * is_shown):  # a text takes about a millisecond
             share, count = shares[row, column], f'{counts[row, column]:,}'
-            text = count if row == len(self.classes) else f'{100 * share:.0f}'
+            text = count if row == len(chosen) else f'{100 * share:.0f}'
             axes.text(column, row, f'{text} %\n{count}' if is_few and text != count else text, ha='center',
                       va='center', fontsize=size, in_layout=False, color='white' if share > 0.5 else 'black')
         write_figure(path, figure)
+
+
+def most_confused(total: np.ndarray) -> list[int]:
+    """Returns at most `DRAWN` classes, in their order: those with most boxes or pixels that are taken for another
+    class, in both directions, and of equal ones those with most that are missed or added.
+    """
+    wrong = total * ~np.eye(len(total), dtype=bool)
+    between, all_wrong = (part.sum(0)[:len(total) - 1] + part.sum(1)[:len(total) - 1] for part in (
+        wrong[:-1, :-1], wrong))
+    return sorted(np.lexsort((-all_wrong, -between))[:DRAWN].tolist())

@@ -72,6 +72,16 @@ def test_a_mean_iou_lies_in_its_interval(images: list[tuple[float, float]]) -> N
         assert 0 <= low <= value <= high <= 1 and low < high
 
 
+@pytest.mark.parametrize('worst', [0.9999, 0.5, 0.0001])
+def test_values_near_the_ends_lie_in_their_intervals(worst: float) -> None:
+    """The mean of five images with a value of 1, or 0, and another one."""
+    draws = Draws(6)
+    best = float(worst > 0.4)
+    values = draws.weights @ ([best] * 5 + [worst]) / draws.weights.sum(1)
+    value, low, high = draws.interval(values, 6)
+    assert value is not None and low is not None and high is not None and 0 <= low <= value <= high <= 1
+
+
 def test_too_few_images_have_no_interval() -> None:
     """For a class, images with its objects count."""
     row = dict(objects=[1, 0], bbox=[[0, 0.5, 1023, 0]])

@@ -27,7 +27,7 @@ from PIL import Image
 from openmmlab_runs import engine
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.evaluation import page
-from openmmlab_runs.evaluation.intervals import compare
+from openmmlab_runs.evaluation.comparison import compare
 from openmmlab_runs.evaluation.reporting import EvaluationReportHook, short_names
 from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
 

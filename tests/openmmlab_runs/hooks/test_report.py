@@ -145,3 +145,25 @@ def test_the_picture_names_what_is_missing_and_has_a_number_in_each_cell(
     assert cells.pop((1, classes)) == '7'
     assert cells == ({(0, 0): '75 %\n3,000', (classes, 0): '25 %\n1,000'} if classes == 2 else
                      {(0, 0): '75', (classes, 0): '25'})
+
+
+@pytest.mark.parametrize('has_pixels', [False, True])
+def test_of_many_classes_those_that_are_confused_most_are_drawn(
+        has_pixels: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Shares stay those of the whole class; of classes that are not confused, those with most misses come first."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(confusion_module, 'write_figure', lambda path, figure: drawn.append(figure))
+    confusion, total = seen([]), torch.eye(1001).long() * 90
+    confusion.classes = [f'class {index}' for index in range(1000)]
+    confusion.counts = dict(a=total) if has_pixels else {}
+    total[7, 900] = 10
+    for index in range(40, 80):
+        total[index, -1] = index
+    confusion.draw(total, tmp_path / 'confusion.png', 'test')
+    axes = drawn[0].axes[0]
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    expected = ['class 7', *(f'class {index}' for index in range(52, 80)), 'class 900']
+    assert names == expected + ['no object'] * (not has_pixels)
+    assert axes.get_title() == 'test\n30 of 1,000 classes, which are confused most'
+    cells = {text.get_position(): text.get_text() for text in axes.texts}
+    assert cells[29, 0] == '10' and cells[0, 0] == '90'
