@@ -14,6 +14,8 @@ require('mmengine')
 
 from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
 
+from .encodings import *  # noqa: E402, F403
+from .encodings import __all__ as _encodings  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
@@ -22,11 +24,10 @@ from .zoo.load import load_pretrained  # noqa: E402
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
-    'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_runs.predict.predicting',
 }
-__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
+__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
 if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right

@@ -9,8 +9,7 @@ from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
-from cpvt_mm.zoo.families import RELEASED, SCHEME
-from cpvt_mm.zoo.family import APACHE
+from cpvt_mm.zoo.members import APACHE, RELEASED, SCHEME
 from openmmlab_data.channels import Bands, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
 from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in

@@ -12,19 +12,18 @@ from mmengine.hooks import Hook
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.mask_losses import losses_at
 from cpvt_mm.models.cpvt import CPVT
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d
 from cpvt_mm.models.pvt_parts import LayerScale, prepend
-from cpvt_mm.models.several_sizes import sizes_and_frames
+from cpvt_mm.models.several_sizes import known_sizes
 from cpvt_mm.registry import HOOKS, MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import Grid, Size, to_map
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.packing import Packing
+from cpvt_mm.tokens.packing import Layout, Packing
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
@@ -84,6 +83,8 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 def extend(masks: Tensor, height: int, width: int) -> Tensor:
     """Crops masks to a height and width, or continues their last row and column there, without a gradient."""
     masks = masks[:, :, :height, :width]
+    if masks.shape[2:] == (height, width):
+        return masks
     extended = F.pad(masks.detach(), (0, width - masks.shape[3], 0, height - masks.shape[2]), mode='replicate')
     extended[:, :, :masks.shape[2], :masks.shape[3]] = masks
     return extended
@@ -140,8 +141,10 @@ class PlainMaskTransformer(CPVT):
         If sizes are known, cells beside an image continue those at its border, whatever the batch is padded to.
         """
         outs = super().forward(x, valid_sizes, num_frames)
-        sizes, _ = sizes_and_frames(self, x, valid_sizes, num_frames)
-        return outs if sizes is None else tuple((queries, self.continued(masks, sizes)) for queries, masks in outs)
+        sizes, whole = known_sizes(x, valid_sizes) if self.padding else None, (x.shape[2], x.shape[3])
+        if sizes is None:
+            return self.fit_outputs(outs, whole, whole)
+        return tuple((queries, self.continued(masks, sizes)) for queries, masks in outs)
 
     def continued(self, masks: Tensor, sizes: Sequence[Size]) -> Tensor:
         """Replaces cells of masks beside images of some heights and widths by the nearest cells of the images."""
@@ -155,13 +158,13 @@ class PlainMaskTransformer(CPVT):
         """Returns rows and columns of the masks of an image with a height and width in pixels."""
         return grid_size((size[0] * self.decoder.scale, size[1] * self.decoder.scale), self.patch_size)
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         first = self.num_blocks - len(self.mask_probs)
         (x, layout), = self.tokens_after([first - 1], x, grid)
-        return self.predict(x, layout, grid, self.blocks[first:], self.position_encoding, self.norm)
+        return self.predict(x, layout, self.blocks[first:], self.position_encoding, self.norm)
 
-    def predict(self, x: Tensor, layout: Layout, pixels: Cells, blocks: Iterable[Any],
-                encodings: PositionEncodings, norm: nn.Module) -> tuple[Output, ...]:
+    def predict(self, x: Tensor, layout: Layout, blocks: Iterable[Any], encodings: PositionEncodings, norm: nn.Module
+                ) -> tuple[Output, ...]:
         """Runs blocks with queries, after tokens of a layout; returns the outputs of `forward`."""
         outs: tuple[Output, ...] = ()
         queries = self.decoder.queries
@@ -175,8 +178,7 @@ class PlainMaskTransformer(CPVT):
                     attention_mask(masks, of, prob) for (_, masks), of in zip(predicted, layout.grids, strict=True)
                 ]) if prob else encodings
             x = self.run_block(block, x, layout, acting)
-        outs += in_batch(self.decoder(norm(x), layout), layout),
-        return self.fit_outputs(outs, (0, 0), (pixels.height, pixels.width)) if isinstance(pixels, Grid) else outs
+        return *outs, in_batch(self.decoder(norm(x), layout), layout)
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         return tuple((out[0], extend(out[1], *self.cells_of(wanted))) for out in outs)
@@ -209,13 +211,13 @@ class FrozenMaskTransformer(PlainMaskTransformer):
         self.frozen_stages = self.num_blocks
         self.freeze()
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         kept, laterals = self.tokens_after(self.out_indices, x, grid), []
         for (x, _), norm, mlp, scale in zip(kept, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
                                             strict=True):
             x = norm(self.norm(x).flatten(0, 1)).view_as(x)
             laterals.append(scale(x + mlp(x)))
-        return self.predict(torch.stack(laterals).sum(0), kept[0][1], grid, self.decoder_blocks, self.decoder_encoding,
+        return self.predict(torch.stack(laterals).sum(0), kept[0][1], self.decoder_blocks, self.decoder_encoding,
                             self.decoder_norm)
 
 

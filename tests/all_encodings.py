@@ -3,7 +3,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.tokens.grid import Grid
 
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {

@@ -5,15 +5,15 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 import argparse
 from pathlib import Path
 
-from cpvt_mm.zoo import twins
-from cpvt_mm.zoo.families import RELEASED
+from cpvt_mm.archs import TWINS_ARCHS
+from cpvt_mm.zoo.members import RELEASED
 from openmmlab_data.config_options import TASKS
 from openmmlab_data.readers.label_maps import KINDS
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.texts import shell
 
-ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
+ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
                          and not name.startswith('pyramid-')))
 
 

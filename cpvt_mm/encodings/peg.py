@@ -1,14 +1,16 @@
-"""The Positional Encoding Generator."""
-from collections.abc import Sequence
+"""The Positional Encoding Generator: its convolutions, depthwise as in the paper, and its ablations."""
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.validation import check_choice, check_positive
+from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 from .base import PositionEncoding, StageSpec
-from .peg_convs import check_kernel_size, check_positions, convolve_clips, fused, inflate, make_conv, to_buffers, zero
+
+CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
 
 @POSITION_ENCODINGS.register_module()
@@ -88,15 +90,73 @@ class PEG(PositionEncoding):
         for conv in (conv for layers in self.convs.values() for conv in layers.children() if self.init == 'zero'):
             zero(conv)
 
-    def fuse(self) -> None:
-        """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
-        layers = [layer for part in self.convs.values() for layer in part.children()]
-        if self.residual and all(isinstance(layer, nn.Conv2d | nn.Conv3d) for layer in layers):
-            self.convs = nn.ModuleDict({position: fused(part.children()) for position, part in self.convs.items()})
-            self.residual = False
-
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""
         for name, own in self.state_dict(prefix=prefix).items():
             if own.dim() == 5 and name in weights and weights[name].dim() == 4:
                 weights[name] = inflate(weights[name], own.shape[2])
+
+
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
+    """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
+
+    For d channels and n cells, it has d * n ('depthwise'), d * n + d * d ('separable') or d * d * n ('full') weights.
+    """
+
+    def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
+        padding = tuple(side // 2 for side in kernel_size)
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
+
+    if conv_type == 'separable':
+        pointwise = (1,) * len(kernel_size)
+        return nn.Sequential(conv(kernel_size, channels, bias=False), conv(pointwise, 1, bias))
+    return conv(kernel_size, channels if conv_type == 'depthwise' else 1, bias)
+
+
+def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Returns the kernel size along each dimension; raises a ValueError unless each is an odd int."""
+    sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
+    if not is_sequence_of_ints(sides) or len(sides) != ndim or any(side < 1 or side % 2 == 0 for side in sides):
+        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an odd int of at least 1, or {ndim} of them: '
+                         f'ndim is {ndim}.')
+    return tuple(sides)
+
+
+def check_positions(positions: Sequence[int], depth: int, target: str) -> None:
+    """Raises a ValueError unless positions are different blocks, or -1; with `target` 'qk', a block must follow."""
+    last = depth - 1 if target == 'tokens' else depth - 2
+    if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
+            or any(p not in range(-1, last + 1) for p in positions)):
+        raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
+                         f'the first) to {last}: there are {depth}, and target is {target!r}.')
+
+
+def to_buffers(module: nn.Module) -> None:
+    """Turns all parameters into buffers: checkpoints contain them, but they cannot be trained or unfrozen."""
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            delattr(part, name)
+            part.register_buffer(name, parameter.detach())
+
+
+def zero(conv: nn.Module) -> None:
+    """Sets a convolution to 0; of a separable one the pointwise part, as both would get no gradient if both were 0."""
+    for parameter in (conv[-1] if isinstance(conv, nn.Sequential) else conv).parameters():
+        nn.init.zeros_(parameter)
+
+
+def inflate(kernel: Tensor, depth: int) -> Tensor:
+    """Inflates a 2D kernel `(C, C', H, W)` to `(C, C', depth, H, W)`: it becomes the middle slice, the others are zero.
+
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead.
+    """
+    inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
+    inflated[:, :, depth // 2] = kernel
+    return inflated
+
+
+def convolve_clips(conv: nn.Module, x: Tensor, grid: Grid) -> Tensor:
+    """Applies a 3D convolution to the cells of clips of T frames, `grid.frames`: `(N * T, H * W, C)`, keeps the shape.
+    """
+    clips = x.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)  # (N, C, T, H, W)
+    return conv(clips).movedim(1, -1).flatten(2, 3).flatten(0, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.zoo.families import MEMBERS, RELEASED, SCHEME
+from cpvt_mm.zoo.members import MEMBERS, RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
@@ -53,8 +53,8 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
                         "dict(type='Pretrained', checkpoint=...).")
     member = MEMBERS[name]
     cls = CLASSES[member.backbone]
-    own = {key: kwargs.pop(key) for key in cls.variants if key in kwargs}
-    arch = {'name': member.name, **member.parts, **own}
+    fields = {key: kwargs.pop(key) for key in cls.arch_fields if key in kwargs}
+    arch = {'name': member.name, **member.parts, **fields}
     _check_arguments(name, cls, kwargs)
     options = {**member.options, **kwargs}
     weights: dict[str, Any] = {}
@@ -73,8 +73,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
 
 def _check_arguments(name: str, cls: type[PyramidCPVT] | type[CPVT], given: Mapping[str, Any]) -> None:
     """Raises a TypeError for what is no argument of a class, as timm's `in_chans`, with the name that is nearest."""
-    named = [key for key, one in inspect.signature(cls).parameters.items() if one.kind is not one.VAR_KEYWORD]
-    known = list(dict.fromkeys([*named, *cls.variants]))
+    known = list(dict.fromkeys([*inspect.signature(cls).parameters, *cls.arch_fields]))
     for argument in given:
         if argument == 'arch':
             raise TypeError(f'arch of {name} is set by its name: leave it out, or build {cls.__name__}(arch=...).')

@@ -10,14 +10,13 @@ from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import SAME, SWAPPED_IN, find_released
-from cpvt_mm.zoo.family import IMAGENET
+from cpvt_mm.zoo.families import SAME, SAME_CLASSES, SWAPPED_IN, find_released
+from cpvt_mm.zoo.members import IMAGENET
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import dicts, walk
 from openmmlab_runs.errors import UserError
 
 from .probing import (
-    TYPES,
     CannotBuild,
     CannotRun,
     CannotSwap,
@@ -103,8 +102,8 @@ def _keep_same(owner: dict[str, Any], cfg: Config) -> Backbone:
     """Puts the same backbone as a PyramidCPVT into a detector or segmentor, in place; returns it on the meta device."""
     config = owner['backbone']
     if not is_recognised(config):
-        raise CannotSwap(f'its backbone {config["type"]} is not one of {", ".join(TYPES)}, so it cannot stay the same: '
-                         'name another backbone.')
+        raise CannotSwap(f'its backbone {config["type"]} is not one of {", ".join(SAME_CLASSES)}, so it cannot stay '
+                         'the same: name another backbone.')
     if owner.get('pretrained'):  # segmentors hand it to the backbone
         config = {**config, 'pretrained': owner['pretrained']}
         owner['pretrained'] = None

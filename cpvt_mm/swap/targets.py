@@ -6,10 +6,10 @@ import torch
 from mmengine.config import Config
 from torch import nn
 
-from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.archs import PLAIN_ARCHS, STRIDES, PlainArch, parse_arch
+from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import CLASSES
-from cpvt_mm.zoo.families import RELEASED, SCHEME
-from cpvt_mm.zoo.family import STRIDES, PlainArch, parse_arch
+from cpvt_mm.zoo.members import RELEASED, SCHEME
 from openmmlab_runs.config_walk import dicts
 
 from .probing import CannotSwap, Maps

@@ -7,15 +7,17 @@ from pathlib import Path
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import LearnablePE, PositionEncoding
+from cpvt_mm.encodings.base import PositionEncoding
+from cpvt_mm.encodings.tables import LearnablePE
+from cpvt_mm.registry import FUNCTIONS
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import some
 
-from .deit import REGISTERS, STEM, PlainFormat
 from .families import Detected, detect_format, find_released
+from .plain import REGISTERS, STEM, PlainFormat
 from .renaming import POSITION_TABLE, Format
 
 Weights = dict[str, Tensor]
@@ -25,6 +27,7 @@ MISFIT = ('build it with the arch and the options of the weights (patch_size, re
           "regular expression such as 'position_encoding'")
 
 
+@FUNCTIONS.register_module()
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
@@ -160,6 +163,7 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
                'have: use it, also beside others, unless all blocks are trained further.')
 
 
+@FUNCTIONS.register_module()
 def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: object) -> None:
     """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
     hook of torch, before the model loads them.

@@ -14,7 +14,7 @@ from mmseg.models.backbones import MixVisionTransformer
 from torch import nn
 
 from cpvt_mm.models.create import create_backbone
-from cpvt_mm.zoo.families import RELEASED, SCHEME
+from cpvt_mm.zoo.members import RELEASED, SCHEME
 from openmmlab_runs import engine
 from openmmlab_runs.config_walk import arch_of
 from openmmlab_runs.engine import load_config, train

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
-from cpvt_mm.encodings import PositionEncodings, build_position_encodings
+from cpvt_mm.encodings.base import PositionEncodings, build_position_encodings
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import encode

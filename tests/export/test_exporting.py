@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
 from cpvt_mm.export.exporting import FORMATS, export_program

@@ -67,13 +67,6 @@ def test_arguments(build: type, error: type[Exception], kwargs: dict, words: tup
     assert_named(error, words, build, **kwargs)
 
 
-def test_an_argument_that_became_a_field_of_arch_counts_and_is_told() -> None:
-    told = r"mlp_mode will no longer be accepted: write arch=\{'name': 'nano', 'mlp_mode': 'conv'\}\."
-    with pytest.warns(FutureWarning, match=told):
-        model = PyramidCPVT('nano', mlp_mode='conv')
-    assert model.state_dict().keys() == PyramidCPVT(dict(name='nano', mlp_mode='conv')).state_dict().keys()
-
-
 @pytest.mark.parametrize(('images', 'words'), [
     *((torch.ones(2, 3, 32, 32, dtype=dtype), f'images are {dtype}, but the weights are torch.float32')
       for dtype in (torch.uint8, torch.float16)),

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.encodings import PositionEncodings
-from cpvt_mm.models.layers import Block, BlockSpec
-from cpvt_mm.models.training import residual
+from cpvt_mm.encodings.base import PositionEncodings
+from cpvt_mm.models.layers import Block, BlockSpec, residual
 from cpvt_mm.tokens import packing as packing_module
 from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.tokens.grid import Size

@@ -33,11 +33,12 @@ def test_any_format_to_any_other_and_back_is_bit_exact(name: str, to: str, tmp_p
 
 PYRAMID = partial(PyramidCPVT, NARROW, out_indices=(3,), out_norm=True)
 PLAIN = partial(CPVT, NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE'))
+DISTILLED = partial(CPVT, dict(NARROW_PLAIN, dist_token=True), **PLAIN.keywords)
 
 
 @pytest.mark.parametrize(('build', 'to'), [
     *((PYRAMID, to) for to in TWINS),
-    *((partial(PLAIN, **tokens), to) for tokens in (dict(cls_token=False), dict(dist_token=True))
+    *((build, to) for build in (partial(PLAIN, cls_token=False), DISTILLED)
       for to in ('cpvt_mm', 'timm', 'mmpretrain'))])
 def test_whole_models_keep_prefix_and_other_names(build: Callable[[], nn.Module], to: str, tmp_path: Path) -> None:
     model = shaken(build())

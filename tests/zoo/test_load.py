@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.coordinates import resample
-from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
+from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
-from cpvt_mm.zoo.pvt import PVT
+from cpvt_mm.zoo.members import PVT
 from cpvt_mm.zoo.renaming import Format
 from openmmlab_runs.texts import some
 from tests.conftest import GOLDEN, NARROW, pretrained, refusal
@@ -77,7 +77,7 @@ def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, w
 
 # Format, options of the model that was trained, and of the backbone; what is allowed; level and words of what is told.
 @pytest.mark.parametrize(('fmt', 'trained', 'own', 'allowed', 'level', 'words'), [
-    (twins.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
+    (pyramid.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
      'is from a larger or different PyramidCPVT: this backbone does not have '),
     (pvt.OF_PVT, dict(cls_token=True), {}, None, 'WARNING', 'does not have 1 of its tensors: stages.3.cls_token'),
     (twins.MMSEG, {}, dict(norm_eps=1e-6), None, 'WARNING',
@@ -107,7 +107,7 @@ def test_what_fits_in_part_is_loaded_and_the_rest_is_told(
 
 
 @pytest.mark.parametrize(('fmt', 'own', 'words'), [
-    (twins.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
+    (pyramid.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
     (pvt.OF_PVT, dict(cls_token=True), '1 missing (stages.3.cls_token)'),
     (deit.TIMM, dict(position_encoding=PEG), '2 missing (position_encoding.0.convs.0.0.weight'),
     (DINOV3, dict(layer_scale=None), '8 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
