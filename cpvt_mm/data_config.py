@@ -51,7 +51,7 @@ class _Start:
     old: Config  # that config
     new: Config  # with the backbone that is wanted
     load_from: str | None  # the checkpoint of the whole model
-    sentences: list[str]  # about its weights
+    sentences: list[str]  # about its weights, and what it cannot keep
 
     def changes(self) -> dict[str, Any]:
         """Returns what a config that inherits from the old one changes."""
@@ -78,6 +78,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     base, load_from = model_in(Path(asked.base)) if asked.base and Path(asked.base).is_dir() else (asked.base, None)
     model = read_config(base) if base else None
     of_model = task_of(model) if model else None
+    of_model = 'instances' if of_model == 'panoptic' else of_model  # which Mask2Former learns, too
     wanted = asked.task or of_model
     options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
                                      Path(asked.colours) if asked.colours else None,
@@ -132,7 +133,7 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
     if bands:
         take_bands(model, bands.channels)
     fit = fit_images(data, TASKS[task].limits[is_for_cpu(model)], asked.scale)
-    fit_model(model, data, fit)
+    start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), keeps_queries=bool(start.load_from))
     check_model_of(start.new, start.load_from)
     return fit
 

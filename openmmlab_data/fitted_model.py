@@ -1,5 +1,6 @@
 """Sets in a model's config what it needs to know of the data: classes, anchors, sizes and channels."""
 import math
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,14 @@ from mmengine.config import Config, ConfigDict
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_runs.config_walk import arch_of, walk
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.model_keys import (
+    Classes,
+    demands,
+    keys_of_classes,
+    keys_of_queries,
+    limits_of_boxes,
+    number_of_boxes,
+)
 
 from .config_options import FOR_CPU
 from .image_sizes import Fit
@@ -18,34 +27,90 @@ def is_for_cpu(model: dict[str, Any]) -> bool:
     return any(arch_of(part) in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 
-def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
-    """Sets numbers of classes, anchors, limits of detections, and height and width of label maps' crops, in place."""
-    set_classes(model, len(data.classes))
+def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | None, keeps_queries: bool = False
+              ) -> list[str]:
+    """Sets what depends on the classes, on the sizes of images and boxes, and on the number of boxes, in place. Returns
+    sentences on what the model cannot keep.
+
+    Args:
+        model: The config of a model.
+        data: The data.
+        fit: The sizes of images.
+        scope: The library of the model, `default_scope` of its config.
+        keeps_queries: Whether the number of queries stays, because there are weights for them. Defaults to False.
+
+    Raises:
+        UserError: If the model cannot be fitted to such data.
+    """
+    check_demands(model, {})
+    if data.is_semantic and len(data.classes) == 1:
+        raise UserError(f'the label maps have one class, {data.classes[0]!r}, so there is nothing to tell it from: '
+                        'give the pixels of anything else a class, too, such as background.')
+    fit_sizes(model, data, fit)
+    boxes = max((len(one.objects) for one in data.splits['train']), default=0) if len(fit.boxes) else 0
+    return [*_fit_limits(model, boxes, scope, keeps_queries), *fit_classes(model, Classes(data.classes), scope)]
+
+
+def fit_sizes(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
+    """Sets anchors, and height and width of label maps' crops, in place."""
     for _, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
             _fit_anchors(part, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:
         preprocessor['size'] = (fit.crop, fit.crop) if fit.crop else fit.scale[::-1]
-    if len(fit.boxes):
-        most = min(1000, 100 * math.ceil(max(len(one.objects) for one in data.splits['train']) / 100))
-        for _, part in [*walk(model.get('train_cfg') or {}), *walk(model.get('test_cfg') or {})]:
-            for key, number in (('max_per_img', most), ('nms_pre', 2 * most)):
-                if key in part:
-                    part[key] = max(part[key], number)
+
+
+def _fit_limits(model: dict[str, Any], boxes: int, scope: str | None, keeps_queries: bool) -> list[str]:
+    """Raises queries and limits of detections to the most boxes of an image; a sentence if there are fewer queries."""
+    most = min(1000, 100 * math.ceil(boxes / 100))  # 0 without boxes, which changes nothing
+    for part, name, times in number_of_boxes(model):
+        part[name] = max(part[name], times * most)
+    for key in keys_of_queries(model, scope):
+        if key.value < boxes and not keeps_queries:
+            key.part[key.name] = most
+        elif key.value < boxes:
+            return [f'An image has {boxes} objects, but {key} is {key.value}, and each query finds one: objects beyond '
+                    'that are missed. A start without the weights of the whole model has as many queries as needed.']
+    return []
+
+
+def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> list[str]:
+    """Sets all that depends on the classes, in place: see `keys_of_classes` and `limits_of_boxes`. Panoptic heads
+    predict objects, and panoptic maps if the data is panoptic. Returns sentences on weights of classes that are lost.
+
+    Raises a UserError if no head has classes.
+    """
+    keys = [*keys_of_classes(model, classes, scope)]
+    if not keys:
+        raise UserError(f'the model {model.get("type")} has no head that tells classes apart: name another model, such '
+                        'as a detector or a segmentor.')
+    lines = []
+    for key in keys:
+        if key.value != key.needed:
+            if key.name == 'class_weight' and (isinstance(key.value, str) or len({*key.value}) > 2):
+                lines.append(f'{key} was for other classes, so now all classes have the same weight.')
+            key.set()
+    if 'panoptic_fusion_head' in model and 'semantic_head' not in model:
+        model.setdefault('test_cfg', {}).update(panoptic_on=classes.stuff is not None, instance_on=True)
+    for key in limits_of_boxes(model, classes, scope):
+        if key.value != key.needed:
+            key.set()
+    return lines
+
+
+def check_demands(model: dict[str, Any], met: Container[str]) -> None:
+    """Raises a UserError if a model needs what data does not have, of what `demands` returns, and is not met."""
+    for what, key in demands(model).items():
+        if what not in met:
+            raise UserError(f'the model {model.get("type")} needs {what} ({key}), which the data does not have: name a '
+                            'model without that.')
 
 
 def most_boxes(model: dict[str, Any]) -> int:
-    """Returns how many boxes of an image a detector predicts at most; 0 if it has no `max_per_img`."""
-    return max((part['max_per_img'] for path, part in walk(model.get('test_cfg') or {})
-                if 'rpn' not in path and 'max_per_img' in part), default=0)
-
-
-def set_classes(model: dict[str, Any], number: int) -> None:
-    """Sets the number of classes in all heads of a model, in place; a region proposal network has one class."""
-    for path, part in walk(model):
-        if 'num_classes' in part and 'rpn_head' not in path:
-            part['num_classes'] = number
+    """Returns how many boxes of an image a detector predicts at most; 0 if it does not say."""
+    return max((part[name] for path, part in walk(model.get('test_cfg') or {}) for name in ('max_per_img',
+                'max_per_image') if 'rpn' not in path and name in part), default=0)
 
 
 def _fit_anchors(anchors: dict[str, Any], boxes: np.ndarray) -> None:
