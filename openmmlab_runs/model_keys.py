@@ -63,15 +63,17 @@ class Key:
 
 
 def _arguments(part: Mapping[str, Any], names: Sequence[str], scope: str | None) -> dict[str, Any]:
-    """Returns those of the names that the class of a part takes, or its config has, with their values; None: required.
+    """Returns those of the names that the class of a part takes, with the values of its config, or the defaults.
 
-    A class that takes one of them decides, and what its bases take is not for configs.
+    A class that takes one of them decides, and what its bases take is not for configs. A name without a value and a
+    default is left out: such a class, as mmseg's IterativeDecodeHead, has it from its parts.
     """
     cls = find(MODELS, part.get('type'), part.get('_scope_', scope)) if part.get('type') else None
     for base in cls.__mro__ if isinstance(cls, type) else ():
         parameters = inspect.signature(vars(base)['__init__']).parameters if '__init__' in vars(base) else {}
         if taken := [parameters[name] for name in names if name in parameters]:
-            return {one.name: part.get(one.name, None if one.default is one.empty else one.default) for one in taken}
+            return {one.name: part.get(one.name, one.default) for one in taken
+                    if one.name in part or one.default is not one.empty}
         if parameters and not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             break
     return {name: part[name] for name in names if name in part}
