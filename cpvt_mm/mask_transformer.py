@@ -223,7 +223,8 @@ class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
         super().__init__(in_channels, num_classes, 0, train_cfg)
         self.align_corners, self.out_channels, self.ignore_index = False, num_classes, ignore_index
 
-    def predict(self, x: Sequence[Predicted], batch_img_metas: list[dict[str, Any]], test_cfg: dict[str, Any]) -> Tensor:
+    def predict(self, x: Sequence[Predicted], batch_img_metas: list[dict[str, Any]], test_cfg: dict[str, Any]
+                ) -> Tensor:
         """Returns the scores of classes; in windows (mode 'slide') of a window, whose size mmseg puts into `img_shape`.
         """
         hidden = ('pad_shape',) if test_cfg.get('mode') == 'slide' else ()  # that of the whole image

@@ -10,6 +10,7 @@ from openmmlab_data.form.dataset import LabelledData
 from openmmlab_runs.config_walk import arch_of, walk
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.model_keys import (
+    HEADS_OF_ONE_CLASS,
     Classes,
     demands,
     keys_of_classes,
@@ -17,6 +18,7 @@ from openmmlab_runs.model_keys import (
     limits_of_boxes,
     number_of_boxes,
 )
+from openmmlab_runs.texts import some
 
 from .config_options import FOR_CPU
 from .image_sizes import Fit
@@ -53,8 +55,9 @@ def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | 
 
 def fit_sizes(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
     """Sets anchors, and height and width of label maps' crops, in place."""
-    for _, part in walk(model):
-        if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
+    for path, part in walk(model):
+        # Guided anchoring has two generators, the second of which must have the sizes of the first.
+        if part.get('type') == 'AnchorGenerator' and len(fit.boxes) and path[-1:] == ('anchor_generator',):
             _fit_anchors(part, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:
@@ -87,6 +90,10 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
                         'as a detector or a segmentor.')
     lines = []
     for key in keys:
+        kind = str(key.part.get('type')).rpartition('.')[2]
+        if kind in HEADS_OF_ONE_CLASS and len(classes.names) > 1:
+            raise UserError(f'{key.path} is a {kind}, which learns one class, but the data has {len(classes.names)} '
+                            f'({some(classes.names)}): name another model.')
         if key.value != key.needed:
             if key.name == 'class_weight' and (isinstance(key.value, str) or len({*key.value}) > 2):
                 lines.append(f'{key} was for other classes, so now all classes have the same weight.')
@@ -114,15 +121,21 @@ def most_boxes(model: dict[str, Any]) -> int:
 
 
 def _fit_anchors(anchors: dict[str, Any], boxes: np.ndarray) -> None:
-    """Sets scales and ratios such that anchors have the sizes of all but the smallest and largest boxes."""
+    """Sets scales and ratios such that anchors have the sizes of all but the smallest and largest boxes.
+
+    One anchor in each cell stays one, because heads such as GFL's have no more.
+    """
+    is_alone = len(anchors.get('ratios', ())) == 1 and len(anchors.get('scales') or (1,)) == 1
     strides = anchors['strides']
     small, large = np.quantile(boxes[:, 0], (.1, .9))
     smallest = max(1., round(float(small) / min(strides), 1))
     if 'octave_base_scale' in anchors:
         anchors['octave_base_scale'] = smallest
     else:
-        octaves = max(0, math.ceil(math.log2(large / (smallest * max(strides)))))
+        octaves = 0 if is_alone else max(0, math.ceil(math.log2(large / (smallest * max(strides)))))
         anchors['scales'] = [smallest, smallest * 2**octaves] if octaves else [smallest]
+    if is_alone:
+        return
     flat, middle, tall = (round(float(ratio), 2) for ratio in np.quantile(boxes[:, 1], (.1, .5, .9)))
     anchors['ratios'] = [0.5, 1.0, 2.0] if flat > 0.4 and tall < 2.5 else [flat, middle, tall]
 

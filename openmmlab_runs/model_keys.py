@@ -28,7 +28,9 @@ DEMANDS = {
     'semi_train_cfg': 'images without annotations, too',
     'semantic_head': 'a label map beside the objects of each image',
 }
-DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals'}
+DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals', 'CenterNetHead': 'test images padded by RandomCenterCropPad'}
+# Heads whose shapes are right for one class only.
+HEADS_OF_ONE_CLASS = ('MultiInstanceBBoxHead',)
 
 
 class Classes(NamedTuple):

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import walk
 from tests.tools.conftest import save
 
-SIDE = 96
+SIDE, QUERIES = 96, 20
 # Below the folder of the library's configs. Together they have all heads with classes; see test_heads.py.
 DETECTORS = (
     'atss/atss_r50_fpn_1x_coco', 'autoassign/autoassign_r50-caffe_fpn_1x_coco', 'boxinst/boxinst_r50_fpn_ms-90k_coco',
@@ -113,9 +112,21 @@ def shrunken(library: str, name: str) -> Config:
             part['batch_augments'] = None
         if 'num_points' in part and 'oversample_ratio' in part:
             part['num_points'] = 64
+        for key in ('num_queries', 'num_proposals'):
+            if key in part:
+                part[key] = QUERIES
     for key in ('custom_hooks', 'load_from', 'tta_model', 'tta_pipeline', 'auto_scale_lr'):
         cfg.pop(key, None)
     return cfg
+
+
+def with_few_proposals(model: dict[str, Any]) -> None:
+    """Makes two-stage detectors cheap, in place."""
+    for path, part in walk(model):
+        if path[-1:] in (('rpn_proposal',), ('rpn',)) and 'nms_pre' in part:
+            part.update(nms_pre=20, max_per_img=20)
+        elif path[-1:] == ('sampler',) and 'num' in part:
+            part['num'] = 16
 
 
 def write_base(cfg: Config, path: Path) -> Path:
