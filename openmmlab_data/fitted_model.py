@@ -45,9 +45,6 @@ def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | 
         UserError: If the model cannot be fitted to such data.
     """
     check_demands(model, {})
-    if data.is_semantic and len(data.classes) == 1:
-        raise UserError(f'the label maps have one class, {data.classes[0]!r}, so there is nothing to tell it from: '
-                        'give the pixels of anything else a class, too, such as background.')
     fit_sizes(model, data, fit)
     boxes = max((len(one.objects) for one in data.splits['train']), default=0) if len(fit.boxes) else 0
     return [*_fit_limits(model, boxes, scope, keeps_queries), *fit_classes(model, Classes(data.classes), scope)]
@@ -82,8 +79,11 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
     """Sets all that depends on the classes, in place: see `keys_of_classes` and `limits_of_boxes`. Panoptic heads
     predict objects, and panoptic maps if the data is panoptic. Returns sentences on weights of classes that are lost.
 
-    Raises a UserError if no head has classes.
+    Raises a UserError if no head has classes, or cannot have as many, or a segmentor would have one class.
     """
+    if 'decode_head' in model and len(classes.names) == 1:
+        raise UserError(f'the label maps have one class, {classes.names[0]!r}, so there is nothing to tell it from: '
+                        'give the pixels of anything else a class, too, such as background.')
     keys = [*keys_of_classes(model, classes, scope)]
     if not keys:
         raise UserError(f'the model {model.get("type")} has no head that tells classes apart: name another model, such '

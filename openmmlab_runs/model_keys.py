@@ -26,6 +26,7 @@ DEMANDS = {
     'language_model': 'the names of classes as texts',
     'tracker': 'videos', 'track_head': 'videos', 'reid': 'videos',
     'semi_train_cfg': 'images without annotations, too',
+    'teacher_backbone': 'a teacher that was trained on it',
     'semantic_head': 'a label map beside the objects of each image',
 }
 DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals', 'CenterNetHead': 'test images padded by RandomCenterCropPad'}
@@ -164,16 +165,18 @@ def keys_of_queries(model: Mapping[str, Any], scope: str | None) -> list[Key]:
 def limits_of_boxes(model: Mapping[str, Any], classes: Classes, scope: str | None) -> Iterator[Key]:
     """Yields the limits of detections, each with the value that it needs: at most the number of scores.
 
-    Detectors with queries choose the best of the scores of all queries and classes, and fail if there are fewer.
+    Detectors with queries choose the best of the scores of all queries and classes, and fail if there are fewer. With
+    masks in a RoI head, as QueryInst, there must be as many as queries, because mmdet keeps both in one table.
     """
     for queries in keys_of_queries(model, scope):
         scores = queries.value * (len(classes.names) if _scores_classes(model, scope) else 1)
+        is_table = bool((model.get('roi_head') or {}).get('mask_head'))
         test: Any = model.get('test_cfg') or {}
         part, path = (test['rcnn'], 'model.test_cfg.rcnn') if 'roi_head' in model else (test, 'model.test_cfg')
         name, default = ('max_per_image', 100) if 'panoptic_fusion_head' in model else ('max_per_img', 0)
         value = part.get(name, default)
         if value:
-            yield Key(part, path, name, value, min(value, scores))
+            yield Key(part, path, name, value, queries.value if is_table else min(value, scores))
 
 
 def _scores_classes(model: Mapping[str, Any], scope: str | None) -> bool:

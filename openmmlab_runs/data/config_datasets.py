@@ -54,7 +54,7 @@ REMEDIES = {
                     '.data_prefix'),
     **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.CLASS_WEIGHTS),
                     'correct it, or {name}.metainfo.classes'),
-    Kind.QUERIES: 'set it to at most that',
+    Kind.QUERIES: 'set it to that',
     Kind.WINDOWS: "set it to 'whole'",
     Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
@@ -166,8 +166,8 @@ def _check_limits(cfg: Config, classes: Classes) -> Iterator[Finding]:
     for key in limits_of_boxes(model, classes, cfg.default_scope):
         if key.value != key.needed:
             queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, cfg.default_scope))
-            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model has {key.needed} scores to choose '
-                          f'from ({queries}, and the dataset has {len(classes.names)} classes)')
+            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
+                          f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
     if slides_without_windows(model, cfg.default_scope):
         yield Finding(Kind.WINDOWS, 'model.test_cfg.mode', 'is slide, but mmseg\'s Mask2FormerHead makes masks of the '
                       'whole image for each window')

@@ -23,7 +23,7 @@ class Kind(Enum):
     TOO_FEW_CLASSES = 'head with fewer classes than the dataset'
     NUM_CLASSES = 'head with more classes than the dataset'
     CLASS_WEIGHTS = 'weights for another number of classes'
-    QUERIES = 'more boxes than a model with queries has'
+    QUERIES = 'number of boxes that a model with queries cannot choose'
     WINDOWS = 'head that cannot predict in windows'
     CORNERS = 'boxes that are written as corners'
     NOTHING_LEFT = 'no annotation to learn from'
