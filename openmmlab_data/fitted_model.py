@@ -100,6 +100,8 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
             key.set()
     if 'panoptic_fusion_head' in model and 'semantic_head' not in model:
         model.setdefault('test_cfg', {}).update(panoptic_on=classes.stuff is not None, instance_on=True)
+        if classes.stuff is not None and 'data_preprocessor' in model:
+            model['data_preprocessor'].update(pad_seg=True, seg_pad_value=255)
     for key in limits_of_boxes(model, classes, scope):
         if key.value != key.needed:
             key.set()

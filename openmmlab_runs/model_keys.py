@@ -29,7 +29,8 @@ DEMANDS = {
     'teacher_backbone': 'a teacher that was trained on it',
     'semantic_head': 'a label map beside the objects of each image',
 }
-DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals', 'CenterNetHead': 'test images padded by RandomCenterCropPad'}
+DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals', 'CenterNetHead': 'test images padded by RandomCenterCropPad',
+                    'PIDHead': 'edges of classes (GenerateEdge in the pipeline)'}
 # Heads whose shapes are right for one class only.
 HEADS_OF_ONE_CLASS = ('MultiInstanceBBoxHead',)
 

@@ -1,5 +1,6 @@
 """A config for each head of mmdet and mmseg that has classes, shrunken, and data of any number of classes for it."""
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,15 @@ class Maps(nn.Module):
 
 
 def _maps(backbone: dict[str, Any]) -> dict[str, Any]:
-    """Returns the config of `Maps` like those of a ResNet, hourglass or ConvNeXt."""
+    """Returns the config of `Maps` like those of a ResNet, hourglass, ConvNeXt or large ViT."""
     kind = backbone['type'].rpartition('.')[2]
     if kind == 'HourglassNet':
         return dict(type='Maps', channels=[256] * backbone['num_stacks'], strides=[4] * backbone['num_stacks'])
     if kind == 'ConvNeXt':
         return dict(type='Maps', channels=[96, 192, 384, 768], strides=[4, 8, 16, 32])
+    if kind == 'VisionTransformer':
+        number = len(backbone['out_indices'])
+        return dict(type='Maps', channels=[backbone['embed_dims']] * number, strides=[16] * number)
     assert kind in ('ResNet', 'ResNetV1c'), kind
     width = 64 if backbone['depth'] < 50 else 256
     strides = np.cumprod([4, *backbone.get('strides', (1, 2, 2, 2))])[1:].tolist()
@@ -101,19 +105,19 @@ def _maps(backbone: dict[str, Any]) -> dict[str, Any]:
 def shrunken(library: str, name: str) -> Config:
     """Reads a config of a library, and makes its model cheap, without changing its heads."""
     cfg = read_config(str(shipped_configs(library) / f'{name}.py'))
-    for _, part in walk(cfg.model):
+    for path, part in walk(cfg.model):
         part.pop('init_cfg', None)
         for key in ('pretrained', 'teacher_ckpt'):
             if key in part:
                 part[key] = None
-        if 'backbone' in part and part['backbone']['type'] not in KEPT:
+        if 'backbone' in part and (part['backbone']['type'] not in KEPT or part['backbone'].get('embed_dims') == 1024):
             part['backbone'] = _maps(part['backbone'])
         if 'batch_augments' in part:
             part['batch_augments'] = None
         if 'num_points' in part and 'oversample_ratio' in part:
             part['num_points'] = 64
         for key in ('num_queries', 'num_proposals'):
-            if key in part:
+            if key in part and path[-1:] != ('san_cfg',):
                 part[key] = QUERIES
     for key in ('custom_hooks', 'load_from', 'tta_model', 'tta_pipeline', 'auto_scale_lr'):
         cfg.pop(key, None)
@@ -168,4 +172,37 @@ def write_maps(root: Path, classes: int, images: int = 2) -> Path:
                 labels[y:y + h, x:x + w] = label
             save(root / f'{split}/images/{image}.png', rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8))
             save(root / f'{split}/masks/{image}_mask.png', labels)
+    return root
+
+
+def write_panoptic(root: Path, things: Sequence[str], stuff: Sequence[str]) -> Path:
+    """Writes panoptic files and those of the objects in COCO's own form: annotations have no id, segments have.
+
+    Each image has an object of the first two things, on the first stuff.
+    """
+    rng = np.random.default_rng(0)
+    categories = [dict(supercategory='any', id=index, name=name, isthing=int(index <= len(things)))
+                  for index, name in enumerate((*things, *stuff), 1)]
+    for split in ('train', 'val'):
+        images, annotations, objects = [], list[dict[str, Any]](), list[dict[str, Any]]()
+        for image in (139, 285):
+            name = f'{image:012}'
+            save(root / f'{split}2017/{name}.jpg', rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8))
+            images.append(dict(license=2, file_name=f'{name}.jpg', coco_url='http://x', height=SIDE, width=SIDE,
+                               date_captured='2013-11-21 01:34:01', flickr_url='http://y', id=image))
+            segments = np.full((SIDE, SIDE), 70000)
+            infos = [dict(id=70000, category_id=len(things) + 1, iscrowd=0, bbox=[0, 0, SIDE, SIDE], area=0)]
+            for label, (x, y, w, h) in enumerate(cells(2), 1):
+                segments[y:y + h, x:x + w] = number = 300 + label  # the same in each image, as COCO's may be
+                infos.append(dict(id=number, category_id=label, iscrowd=0, bbox=[x, y, w, h], area=w * h))
+                objects.append(dict(infos[-1], id=len(objects) + 1, image_id=image, segmentation=[
+                    [x, y, x + w, y, x + w, y + h, x, y + h]]))
+            infos[0]['area'] = int((segments == 70000).sum())
+            save(root / f'annotations/panoptic_{split}2017/{name}.png', np.stack(
+                [segments >> shift & 255 for shift in (0, 8, 16)], -1).astype(np.uint8))
+            annotations.append(dict(segments_info=infos, file_name=f'{name}.png', image_id=image))
+        for kind, content, known in (('panoptic', annotations, categories),
+                                     ('instances', objects, categories[:len(things)])):
+            (root / f'annotations/{kind}_{split}2017.json').write_text(json.dumps(dict(
+                info=dict(year=2018), licenses=[], images=images, annotations=content, categories=known)))
     return root
