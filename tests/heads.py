@@ -1,6 +1,5 @@
 """A config for each head of mmdet and mmseg that has classes, shrunken, and data of any number of classes for it."""
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ from torch import Tensor, nn
 
 from cpvt_mm.swap import read_config
 from cpvt_mm.swap.writing import shipped_configs
+from lab.coco_form import SIDE, cells
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import walk
 from tests.tools.conftest import save
 
-SIDE, QUERIES = 96, 20
+QUERIES = 20
 # Below the folder of the library's configs. Together they have all heads with classes; see test_heads.py.
 DETECTORS = (
     'atss/atss_r50_fpn_1x_coco', 'autoassign/autoassign_r50-caffe_fpn_1x_coco', 'boxinst/boxinst_r50_fpn_ms-90k_coco',
@@ -138,11 +138,6 @@ def write_base(cfg: Config, path: Path) -> Path:
     return path
 
 
-def cells(number: int) -> list[tuple[int, int, int, int]]:
-    """Returns left, top, width and height of a cell for each class; cells do not touch."""
-    return [(4 + 30 * (i % 3), 4 + 30 * (i // 3), 24, 22) for i in range(number)]
-
-
 def write_objects(root: Path, classes: int, images: int = 2) -> Path:
     """Writes COCO files with an object of each class in each image."""
     rng = np.random.default_rng(0)
@@ -172,37 +167,4 @@ def write_maps(root: Path, classes: int, images: int = 2) -> Path:
                 labels[y:y + h, x:x + w] = label
             save(root / f'{split}/images/{image}.png', rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8))
             save(root / f'{split}/masks/{image}_mask.png', labels)
-    return root
-
-
-def write_panoptic(root: Path, things: Sequence[str], stuff: Sequence[str]) -> Path:
-    """Writes panoptic files and those of the objects in COCO's own form: annotations have no id, segments have.
-
-    Each image has an object of the first two things, on the first stuff.
-    """
-    rng = np.random.default_rng(0)
-    categories = [dict(supercategory='any', id=index, name=name, isthing=int(index <= len(things)))
-                  for index, name in enumerate((*things, *stuff), 1)]
-    for split in ('train', 'val'):
-        images, annotations, objects = [], list[dict[str, Any]](), list[dict[str, Any]]()
-        for image in (139, 285):
-            name = f'{image:012}'
-            save(root / f'{split}2017/{name}.jpg', rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8))
-            images.append(dict(license=2, file_name=f'{name}.jpg', coco_url='http://x', height=SIDE, width=SIDE,
-                               date_captured='2013-11-21 01:34:01', flickr_url='http://y', id=image))
-            segments = np.full((SIDE, SIDE), 70000)
-            infos = [dict(id=70000, category_id=len(things) + 1, iscrowd=0, bbox=[0, 0, SIDE, SIDE], area=0)]
-            for label, (x, y, w, h) in enumerate(cells(2), 1):
-                segments[y:y + h, x:x + w] = number = 300 + label  # the same in each image, as COCO's may be
-                infos.append(dict(id=number, category_id=label, iscrowd=0, bbox=[x, y, w, h], area=w * h))
-                objects.append(dict(infos[-1], id=len(objects) + 1, image_id=image, segmentation=[
-                    [x, y, x + w, y, x + w, y + h, x, y + h]]))
-            infos[0]['area'] = int((segments == 70000).sum())
-            save(root / f'annotations/panoptic_{split}2017/{name}.png', np.stack(
-                [segments >> shift & 255 for shift in (0, 8, 16)], -1).astype(np.uint8))
-            annotations.append(dict(segments_info=infos, file_name=f'{name}.png', image_id=image))
-        for kind, content, known in (('panoptic', annotations, categories),
-                                     ('instances', objects, categories[:len(things)])):
-            (root / f'annotations/{kind}_{split}2017.json').write_text(json.dumps(dict(
-                info=dict(year=2018), licenses=[], images=images, annotations=content, categories=known)))
     return root

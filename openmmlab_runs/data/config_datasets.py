@@ -106,7 +106,7 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
         plan.heads = {str(key): key.value for key in keys if key.name == 'num_classes' and isinstance(key.value, int)}
         faults, plan.samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
         if classes:
-            findings += _check_keys(keys, classes)
+            findings += _check_keys(keys, classes, is_trained='train' in splits)
             if splits != ['train']:
                 findings += _check_limits(cfg, classes)
         findings += [*faults, *check_presence(built, dataset, plan.samples)]
@@ -145,8 +145,8 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
                 break
 
 
-def _check_keys(keys: Sequence[Key], classes: Classes) -> Iterator[Finding]:
-    """Compares the keys of a model that depend on classes with those of a dataset."""
+def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iterator[Finding]:
+    """Compares the keys of a model that depend on classes with those of a dataset; only training reads weights."""
     of_dataset = f'the dataset has {len(classes.names)} classes ({some(classes.names)})'
     if classes.stuff is not None:
         of_dataset += f', {classes.things} of them things and {classes.stuff} stuff'
@@ -154,7 +154,8 @@ def _check_keys(keys: Sequence[Key], classes: Classes) -> Iterator[Finding]:
         if isinstance(key.value, int) and key.value != key.needed:
             yield Finding(Kind.NUM_CLASSES if key.value > key.needed else Kind.TOO_FEW_CLASSES, str(key),
                           f'is {key.value}, but {of_dataset}')
-        elif isinstance(key.value, list | tuple) and key.name == 'class_weight' and len(key.value) != len(key.needed):
+        elif is_trained and key.name == 'class_weight' and isinstance(key.value, list | tuple) and (
+                len(key.value) != len(key.needed)):
             more = ', and one weight is for no object' * (len(key.needed) > len(classes.names))
             yield Finding(Kind.CLASS_WEIGHTS, str(key), f'has {len(key.value)} weights, but needs {len(key.needed)}: '
                           f'{of_dataset}{more}')

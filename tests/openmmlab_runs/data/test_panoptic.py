@@ -14,12 +14,13 @@ from mmengine.registry import DATASETS
 
 from cpvt_mm.swap import read_config
 from cpvt_mm.swap.writing import take_data
+from lab.coco_form import move_data, write_coco
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.registry import in_scope
 from tests.conftest import refusal
-from tests.heads import shrunken, write_base, write_panoptic
+from tests.heads import shrunken, write_base
 
 MASK2FORMER = 'mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py'
 THINGS, STUFF = ('cat', 'dog'), ('sky', 'grass', 'sea')
@@ -28,13 +29,10 @@ METAINFO = dict(classes=(*THINGS, *STUFF), thing_classes=THINGS, stuff_classes=S
 
 def moved(cfg: Config, root: Path, **dataset: Any) -> Config:
     """The config with its data below another root; all else is as mmdet has it."""
+    move_data(cfg, root)
     for split in ('train', 'val', 'test'):
-        cfg[f'{split}_dataloader'].dataset.update(data_root=f'{root}/', **dataset)
+        cfg[f'{split}_dataloader'].dataset.update(dataset)
         cfg[f'{split}_dataloader'].update(num_workers=0, persistent_workers=False)
-    for _, part in walk([cfg.val_evaluator, cfg.test_evaluator]):
-        for key in ('ann_file', 'seg_prefix'):
-            if key in part:
-                part[key] = part[key].replace('data/coco', str(root))
     return cfg
 
 
@@ -53,7 +51,7 @@ def panopticapi(monkeypatch: pytest.MonkeyPatch) -> None:
 def coco(tmp_path: Path) -> Config:
     """mmdet's config, and data with the classes of COCO."""
     known = CocoPanopticDataset.METAINFO
-    return moved(read_config(MASK2FORMER), write_panoptic(
+    return moved(read_config(MASK2FORMER), write_coco(
         tmp_path / 'coco', known['thing_classes'], known['stuff_classes']))
 
 
@@ -73,7 +71,7 @@ def change(name: str, **values: Any) -> Callable[[Path, Config], object]:
         file = root / 'annotations/panoptic_val2017.json'
         content = json.loads(file.read_text())
         entry = content['categories'][0] if name == 'category' else content['annotations'][0]
-        entry = entry['segments_info'][1] if name == 'segment' else entry
+        entry = entry['segments_info'][0] if name == 'segment' else entry
         entry.update(values)
         for key in [key for key, value in entry.items() if value is None]:
             del entry[key]
@@ -116,7 +114,7 @@ def many_boxes(root: Path, cfg: Config) -> None:
     (change('annotation', segments_info=None), "has no segments_info in annotations[0], but a CocoPanopticDataset"),
     (change('annotation', image_id=None), "has no 'image_id' in annotations[0]: add it"),
     (change('segment', id=None), 'has a segment without id in annotations[0]'),
-    (change('segment', bbox=None), "has no 'bbox' in annotations[1]: add it"),
+    (change('segment', bbox=None), "has no 'bbox' in annotations[0]: add it"),
     (change('segment', category_id=999), 'has category_id 999 in annotation 139/301, but no such category'),
     (change('category', isthing=None), 'has isthing=null in categories[0], but it is 1 for objects'),
     (other_file, 'has no segments_info in annotations[0], but a CocoPanopticDataset reads'),
@@ -139,7 +137,7 @@ def test_classes_of_things_and_stuff_must_be_stated(coco: Config) -> None:
 @pytest.mark.parametrize('name', ['mask2former/mask2former_r50_8xb2-lsj-50e_coco',
                                   'maskformer/maskformer_r50_ms-16xb1-75e_coco'])
 def test_a_model_takes_panoptic_data_of_other_classes_and_trains(name: str, tmp_path: Path) -> None:
-    root = write_panoptic(tmp_path / 'coco', THINGS, STUFF)
+    root = write_coco(tmp_path / 'coco', THINGS, STUFF)
     source = moved(shrunken('mmdet', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic'), root, metainfo=METAINFO)
     for _, part in walk([source[f'{split}_dataloader'] for split in ('train', 'val', 'test')]):
         part.update({'RandomResize': dict(scale=(96, 96)), 'RandomCrop': dict(crop_size=(96, 96)),
