@@ -50,7 +50,7 @@ class _Start:
     new: Config  # with the backbone that is wanted
     load_from: str | None  # a checkpoint of the model
     is_trained: bool  # whether that has more than the backbone: then the data must not change what it was trained with
-    sentences: list[str]  # about its weights
+    sentences: list[str]  # about its weights, and what it cannot keep
 
     def changes(self) -> dict[str, Any]:
         """Returns what a config that inherits from the old one changes."""
@@ -77,6 +77,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     base, load_from = model_in(Path(asked.base)) if asked.base and Path(asked.base).is_dir() else (asked.base, None)
     model = read_config(base) if base else None
     of_model = task_of(model) if model else None
+    of_model = 'instances' if of_model == 'panoptic' else of_model  # which Mask2Former learns, too
     wanted = asked.task or of_model
     options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
                                      Path(asked.colours) if asked.colours else None,
@@ -141,7 +142,7 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
             kept.append(f'images are {sizes} as in its tests (--scale WIDTH HEIGHT changes it)')
         start.sentences.append(f'The model is trained already: {", ".join(kept)}, and {slow_down(start.new)}. It is '
                                'validated before the first iteration, too.')
-    fit_model(model, data, fit, keep_anchors=start.is_trained)
+    start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), start.is_trained)
     check_model_of(start.new, start.load_from)
     return fit
 

@@ -290,6 +290,14 @@ class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
         """Returns which pixels have a label, `(H, W)`: each is in a mask."""
         return masks.any(0)
 
+    def predict(self, x: Sequence[Predicted], batch_img_metas: list[dict[str, Any]], test_cfg: dict[str, Any]
+                ) -> Tensor:
+        """Returns the scores of classes; in windows (mode 'slide') of a window, whose size mmseg puts into `img_shape`.
+        """
+        hidden = ('pad_shape',) if test_cfg.get('mode') == 'slide' else ()  # that of the whole image
+        metas = [{key: value for key, value in meta.items() if key not in hidden} for meta in batch_img_metas]
+        return super().predict(x, metas, test_cfg)
+
 
 @HOOKS.register_module()
 class MaskAnnealingHook(Hook):

@@ -1,5 +1,7 @@
 """Swaps the backbone of all configs of mmdet and mmseg, builds the models, and trains the first one of each family.
 
+Those of COCO must also pass the checks before training, with small data in COCO's own form.
+
 `make stock` runs it, some families by `make stock FAMILIES="yolof or detr"`. Its last lines count what was swapped
 ('PyramidCPVT', 'CPVT'), refused or cannot be had, by family, and -rs names the reasons. `pytest --last-failed` goes on
 with what failed.
@@ -19,7 +21,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
+from lab.coco_form import move_data, reads_coco, write_coco
 from lab.from_config import build_model, try_out
+from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.libraries import require
 
@@ -42,6 +46,14 @@ def prepared() -> Iterator[None]:
         require('mmpretrain')
     yield
     torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope='module')
+def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require('mmdet')
+    from mmdet.datasets import CocoPanopticDataset
+    known = CocoPanopticDataset.METAINFO
+    return write_coco(tmp_path_factory.mktemp('coco'), known['thing_classes'], known['stuff_classes'])
 
 
 def probe_once(backbone: dict[str, object], scope: str | None) -> Maps:
@@ -84,7 +96,8 @@ def check(function: Callable[[Config], object], new: Config, old: Config) -> Non
 
 
 @pytest.mark.parametrize('library, config', CONFIGS)
-def test_a_config_takes_the_backbone(library: str, config: str, tmp_path: Path, record_property: Callable) -> None:
+def test_a_config_takes_the_backbone(library: str, config: str, coco: Path, tmp_path: Path, record_property: Callable
+                                     ) -> None:
     path, family = shipped_configs(library) / config, f'{library} {config.split("/")[0]}'
     record_property('family', family)
     try:
@@ -101,6 +114,9 @@ def test_a_config_takes_the_backbone(library: str, config: str, tmp_path: Path, 
         pytest.skip(f'cannot be had: {first_line(error)}')
     check(build_model, Config.fromfile(tmp_path / 'swapped.py'), old)
     record_property('backbone', backbone)
+    if reads_coco(old):
+        move_data(new, coco)
+        check_before_training(new, ('train', 'val'))
     if family not in TRIED:
         check(try_out, swap_backbone(old, ARCHS[backbone], backbone=backbone), old)
         TRIED.add(family)

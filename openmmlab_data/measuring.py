@@ -20,7 +20,7 @@ from openmmlab_runs.texts import printable
 from .channels import joined
 from .config_options import TASKS
 from .file_checks import Checked
-from .fitted_model import fit_model, is_for_cpu
+from .fitted_model import fit_sizes, is_for_cpu
 from .image_sizes import fit_images, name_sizes
 from .readers.coco_files import note_records
 
@@ -132,7 +132,7 @@ def suggest(cfg: Config, parts: Sequence[LabelledData]) -> Measures:
                   is_semantic=is_segmentor)
     fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(cfg.model)])
     model = copy.deepcopy(cfg.model)
-    fit_model(model, data, fit, keep_anchors=bool(cfg.get('load_from')))  # weights are for the anchors of their config
+    fit_sizes(model, data, fit, keep_anchors=bool(cfg.get('load_from')))  # weights are for the anchors of their config
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):

@@ -2,6 +2,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 from mmengine import registry
 from mmengine.registry import DefaultScope, Registry
@@ -33,3 +34,11 @@ def in_scope(library: str | None = None) -> Iterator[None]:
     """
     with LOCK, DefaultScope.overwrite_default_scope(library):
         yield
+
+
+def find(registry: Registry, kind: Any, scope: str | None) -> Any:
+    """Returns the class that a `type` of a config means in a scope, or None; a class is returned as it is."""
+    if not isinstance(kind, str):
+        return kind
+    with registry.switch_scope_and_registry(scope) as here:
+        return here.get(kind)

@@ -92,6 +92,31 @@ def test_a_model_of_mmdet_and_one_of_mmseg_train_and_predict(name: str, frozen: 
     assert (out.pred_instances.masks if mmdet else out.pred_sem_seg.data).shape[1:] == out.ori_shape
 
 
+@pytest.mark.parametrize('preprocessor', ['SegDataPreProcessor', 'cpvt_mm.SegDataPreProcessor'])
+def test_windows_get_the_scores_that_they_get_as_images(preprocessor: str) -> None:
+    cfg = load_config(ROOT / 'configs/eomt/eomt_cpvt-ti_camvid-192x256.py', {'model.decode_head.in_channels': 16})
+    cfg.model.backbone.update(arch=dict(ARCH, patch_size=10), num_queries=5)
+    cfg.model.data_preprocessor.type = preprocessor
+    cfg.model.data_preprocessor.test_cfg = dict(size_divisor=32)
+    cfg.model.test_cfg = dict(mode='slide', crop_size=(40, 48), stride=(24, 48))
+    model: Any = build_model(cfg).eval()
+    image, sizes = torch.randint(256, (3, 50, 90), dtype=torch.uint8), dict(img_shape=(50, 90), ori_shape=(50, 90))
+    with torch.no_grad():
+        sample, = model.test_step(dict(inputs=[image], data_samples=[SegDataSample(
+            metainfo=dict(sizes, pad_shape=(50, 90)))]))
+        batch = model.data_preprocessor(dict(inputs=[image], data_samples=[SegDataSample()]))['inputs']
+        assert batch.shape[2:] == (64, 96)
+        summed, count = torch.zeros(11, 64, 96), torch.zeros(64, 96)
+        for top in (0, 24):
+            for left in (0, 48):
+                window = batch[:, :, top:top + 40, left:left + 48].clone()
+                model.test_cfg.mode = 'whole'
+                summed[:, top:top + 40, left:left + 48] += model.encode_decode(window, [dict(img_shape=(40, 48))])[0]
+                count[top:top + 40, left:left + 48] += 1
+    assert sample.seg_logits.data.std() > 1e-3
+    torch.testing.assert_close(sample.seg_logits.data, (summed / count)[:, :50, :90], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize('step, wanted', [  # eomt_small_640.yaml of the authors, for COCO
     (14782, [1, 1, 1]), (36955, [0, 1, 1]), (44346, [0, 0.5**0.9, 1]), (51737, [0, 0, 1]), (73910, [0, 0, 0])])
 def test_masked_attention_ends_where_it_does_in_the_authors_configs(step: int, wanted: list[float]) -> None:

@@ -1,5 +1,6 @@
 """Reads a config by path or name, puts the data of another in, and writes a changed config that inherits from it."""
 import copy
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -8,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
-from openmmlab_data.fitted_model import set_classes
+from openmmlab_data.fitted_model import check_demands, fit_classes
 from openmmlab_runs.checkpoints.fitting import check_load_from
 from openmmlab_runs.checkpoints.loading import build_model
 from openmmlab_runs.checkpoints.reading import open_checkpoint
 from openmmlab_runs.config_text import assignments, to_text_style
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.data.datasets import SPLITS, build_unread, classes_of, unwrap
+from openmmlab_runs.data.datasets import SPLITS, build_unread, known_classes, unwrap
 from openmmlab_runs.engine.config import LIBRARIES, cannot_be_read, check_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
+from openmmlab_runs.model_keys import demands
 from openmmlab_runs.registry import in_scope
 
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
@@ -182,9 +185,12 @@ def take_data(cfg: Config, source: Config) -> Config:
     Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
     """
     task, wanted = task_of(source), task_of(cfg)
-    if task != wanted:
+    # Mask2Former and MaskFormer learn from objects with masks, and from panoptic maps.
+    is_either = 'panoptic_fusion_head' in cfg.model and {task, wanted} <= {'instances', 'panoptic'}
+    if task != wanted and not is_either:
         raise UserError(f'the model is for {wanted}, but the data of {source.filename} is for {task}: name data for '
                         'the same task.')
+    check_demands(cfg.model, demands(source.model))
     new = copy.deepcopy(cfg)
     for key in TAKEN:
         new.pop(key, None)
@@ -192,11 +198,12 @@ def take_data(cfg: Config, source: Config) -> Config:
             new[key] = copy.deepcopy(source[key])
     _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
     with in_scope(source.default_scope):
-        classes = classes_of(build_unread(dataset))
+        classes = known_classes(build_unread(dataset))
     if not classes:
         raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '
                         'metainfo=dict(classes=(...)).')
-    set_classes(new.model, len(classes))
+    for line in fit_classes(new.model, classes, new.get('default_scope')):
+        print_log(line, 'current', logging.WARNING)
     preprocessor = source.model.get('data_preprocessor') or {}
     if task == 'semantic':
         new.model.data_preprocessor |= {key: preprocessor[key] for key in ('size', 'size_divisor')

@@ -58,19 +58,74 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
     `annotations` is empty if the file has none, as for a test set. If the file has another layout, or an image has no
     size, unless the caller adds sizes (`needs_sizes`), it is an UnusableFile.
     """
+    raw, encoding = _read_lists(file, backend_args)
+    if any(isinstance(entry, dict) and 'segments_info' in entry for entry in _listed(raw, 'annotations')[:1]):
+        raise UnusableFile(file, 'has panoptic annotations (segments_info), which only a CocoPanopticDataset reads: '
+                           "name the file with the objects, such as COCO's instances_val2017.json, or let the command "
+                           'new-config write one.')
+    return _checked(file, raw, encoding, needs_sizes)
+
+
+def read_panoptic(file: str, backend_args: dict[str, Any] | None = None) -> Coco:
+    """Reads a panoptic annotation file as `read_coco` does others: each segment is an annotation.
+
+    COCO's annotations there have no `id`, and ids of segments are only different in an image, so the id of a segment is
+    `<id of the image>/<id of the segment>`. The PNG files are not read.
+    """
+    raw, encoding = _read_lists(file, backend_args)
+    segments = []
+    for index, entry in enumerate(_listed(raw, 'annotations')):
+        where = f'in annotations[{index}]'
+        if not isinstance(entry, dict) or not isinstance(entry.get('segments_info'), list):
+            raise UnusableFile(file, f'has no segments_info {where}, but a CocoPanopticDataset reads panoptic '
+                               "annotations: name a file such as COCO's panoptic_val2017.json.")
+        for key in ('image_id', 'file_name'):
+            if key not in entry:
+                raise UnusableFile(file, f'has no {key!r} {where}: add it.')
+        for segment in entry['segments_info']:
+            if not isinstance(segment, dict) or 'id' not in segment:
+                raise UnusableFile(file, f'has a segment without id {where}: add it.')
+            segments.append({**segment, 'image_id': entry['image_id'], 'id': f'{entry["image_id"]}/{segment["id"]}'})
+    for index, category in enumerate(_listed(raw, 'categories')):
+        if isinstance(category, dict) and category.get('isthing') not in (0, 1):
+            raise UnusableFile(file, f'has isthing={shown(category.get("isthing"))} in categories[{index}], but it is '
+                               '1 for objects and 0 for stuff: correct it.')
+    return _checked(file, {**raw, 'annotations': segments}, encoding, needs_sizes=True)
+
+
+def image_ids(file: str, backend_args: dict[str, Any] | None = None) -> list[int | str]:
+    """Returns the ids of the images of an annotation file, panoptic or not, in their order."""
+    images = _listed(_read_lists(file, backend_args)[0], 'images')
+    try:
+        return [to_id(image['id']) for image in images]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnusableFile(file, 'has an image without a valid id: correct it.') from error
+
+
+def _listed(raw: dict[str, Any], name: str) -> list[Any]:
+    return raw[name] if isinstance(raw.get(name), list) else []
+
+
+def _read_lists(file: str, backend_args: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Returns the content of an annotation file, with images and categories, and its encoding."""
     what = '' if '://' in file else what_is(file)
     if what == 'is a folder':
         raise UnusableFile(file, f'{what}, {NOT_COCO}')
     if what.endswith('not a file'):  # who opens it may wait for ever
         raise UnusableFile(file, f"{what}: put a file in COCO's layout there.")
-    coco = Coco()
     raw, encoding = parse_json(file, get(file, backend_args=backend_args))
-    if encoding != 'utf-8':
-        coco.repair(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
     missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
     if missing:
         raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
     raw.setdefault('annotations', [])
+    return raw, encoding
+
+
+def _checked(file: str, raw: dict[str, Any], encoding: str, needs_sizes: bool) -> Coco:
+    """Checks and converts the entries of the lists."""
+    coco = Coco()
+    if encoding != 'utf-8':
+        coco.repair(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
     for name in FIELDS:
         coco[name] = raw[name]
         _read_entries(file, name, coco, needs_sizes)

@@ -2,7 +2,6 @@
 import logging
 import os
 import posixpath
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,20 +11,28 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 
-from openmmlab_runs.config_walk import dicts, walk
+from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, explain, first_line, missing_file, show
+from openmmlab_runs.model_keys import (
+    Classes,
+    Key,
+    keys_of_classes,
+    keys_of_queries,
+    limits_of_boxes,
+    slides_without_windows,
+)
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import some
 
-from .coco import WRITE_ANEW, read_coco
+from .coco import WRITE_ANEW, image_ids, read_coco
 from .datasets import (
     MISSING,
     SPLITS,
     SampleFiles,
     build_unread,
     check_annotations,
-    classes_of,
+    known_classes,
     layout_of,
     loads_masks,
     unwrap,
@@ -36,6 +43,7 @@ from .named_files import check_presence, check_sizes
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
          Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
+         Kind.CLASS_WEIGHTS, Kind.QUERIES, Kind.WINDOWS,
          Kind.IMAGE, Kind.LABEL_MAP, Kind.IMAGE_SIZE, Kind.LABEL_MAP_SIZE}
 LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
 # What to do about faults that are not those of a file.
@@ -45,8 +53,10 @@ REMEDIES = {
     Kind.BATCH: 'set it to 1',
     **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
                     '.data_prefix'),
-    **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES),
+    **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.CLASS_WEIGHTS),
                     'correct it, or {name}.metainfo.classes'),
+    Kind.QUERIES: 'set it to that',
+    Kind.WINDOWS: "set it to 'whole'",
     Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
@@ -107,11 +117,15 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
     needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
     try:
         plan.dataset = built = build_unread(dataset)
-        classes, plan.heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
+        classes = known_classes(built) if layout_of(type(built)) != 'images' else None
+        keys = [*keys_of_classes(cfg.get('model') or {}, classes, cfg.default_scope)] if classes and (
+            not dataset.get('return_classes')) else []  # else the model compares with texts
+        plan.heads = {str(key): key.value for key in keys if key.name == 'num_classes' and isinstance(key.value, int)}
         faults, plan.samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
-        findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
-                             f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
-                     for head, number in plan.heads.items() if classes and number != len(classes)]
+        if classes:
+            findings += _check_keys(keys, classes, is_trained='train' in splits)
+            if splits != ['train']:
+                findings += _check_limits(cfg, classes)
         findings += [*faults, *check_presence(built, dataset, plan.samples)]
     except UnusableFile as error:
         findings.append(Finding(Kind.DATASET, error.file, error.detail))
@@ -148,25 +162,41 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
                 break
 
 
-def _heads(cfg: Config, cls: type) -> dict[str, int]:
-    """Returns the heads, of layouts that are known, that must have the classes of a dataset, with their `num_classes`.
-    """
-    begin = {'coco': 'model.', 'label maps': r'model\.(decode|auxiliary)_head\b'}.get(layout_of(cls))
-    found = {}
-    for keys, part in walk(cfg.get('model', {}), ('model',)) if begin else ():
-        name = '.'.join(map(str, keys))
-        # Region proposal and semantic heads of detectors, and heads for boundaries, have other classes.
-        is_other = re.search('rpn|semantic', name) or str(part.get('type')).endswith('STDCHead')
-        if begin and re.match(begin, name) and 'head' in name and not is_other and isinstance(
-                part.get('num_classes'), int):
-            found[name] = part['num_classes']
-    return found
+def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iterator[Finding]:
+    """Compares the keys of a model that depend on classes with those of a dataset; only training reads weights."""
+    of_dataset = f'the dataset has {len(classes.names)} classes ({some(classes.names)})'
+    if classes.stuff is not None:
+        of_dataset += f', {classes.things} of them things and {classes.stuff} stuff'
+    for key in keys:
+        if isinstance(key.value, int) and key.value != key.needed:
+            yield Finding(Kind.NUM_CLASSES if key.value > key.needed else Kind.TOO_FEW_CLASSES, str(key),
+                          f'is {key.value}, but {of_dataset}')
+        elif is_trained and key.name == 'class_weight' and isinstance(key.value, list | tuple) and (
+                len(key.value) != len(key.needed)):
+            more = ', and one weight is for no object' * (len(key.needed) > len(classes.names))
+            yield Finding(Kind.CLASS_WEIGHTS, str(key), f'has {len(key.value)} weights, but needs {len(key.needed)}: '
+                          f'{of_dataset}{more}')
+
+
+def _check_limits(cfg: Config, classes: Classes) -> Iterator[Finding]:
+    """Finds settings of a model with which the first validation would fail."""
+    model = cfg.get('model') or {}
+    for key in limits_of_boxes(model, classes, cfg.default_scope):
+        if key.value != key.needed:
+            queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, cfg.default_scope))
+            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
+                          f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
+    if slides_without_windows(model, cfg.default_scope):
+        yield Finding(Kind.WINDOWS, 'model.test_cfg.mode', 'is slide, but mmseg\'s Mask2FormerHead makes masks of the '
+                      'whole image for each window')
 
 
 def task_of(cfg: Config) -> str:
-    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
+    """Returns the task that a config is for: 'boxes', 'instances', 'panoptic' or 'semantic'."""
     if cfg.get('default_scope') == 'mmseg':
         return 'semantic'
+    if any(str(metric.get('type')).endswith('PanopticMetric') for metric in dicts(cfg.get('val_evaluator'))):
+        return 'panoptic'
     return 'instances' if asks_for_masks(cfg, 'val') else 'boxes'
 
 
@@ -180,9 +210,11 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     for metric in dicts(cfg.get(name)):
-        if str(metric.get('type')).endswith('CocoMetric'):
-            for fault in _faults_of_metric(metric, dataset):
-                yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
+        kind = str(metric.get('type'))
+        faults = (_faults_of_metric(metric, dataset) if kind.endswith('CocoMetric') else
+                  _faults_of_panoptic_metric(metric, dataset) if kind.endswith('CocoPanopticMetric') else ())
+        for fault in faults:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
 
 
 def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
@@ -221,6 +253,21 @@ def _is_same_name(name: str, other: str) -> bool:
     parts, others = (posixpath.normpath(one).split('/') for one in (name, other))
     length = min(len(parts), len(others))
     return parts[-length:] == others[-length:]
+
+
+def _faults_of_panoptic_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields why the file of a panoptic metric does not fit a dataset; panoptic annotations have no ids."""
+    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
+    if not file or os.path.normpath(file) == os.path.normpath(own):
+        return
+    try:
+        annotated = {*image_ids(file, metric.get('backend_args'))}
+        tested = image_ids(own, dataset.get('backend_args'))
+    except (FileNotFoundError, UserError) as error:
+        yield f'is {file}, which cannot be compared with {own} ({first_line(error).rstrip(".")})'
+        return
+    if unknown := [id for id in tested if id not in annotated]:
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {own}'
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:

@@ -13,17 +13,20 @@ from torch.utils.data import Dataset
 from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.files import what_is
+from openmmlab_runs.model_keys import Classes
+from openmmlab_runs.texts import some
 
-from .coco import read_coco
+from .coco import read_coco, read_panoptic
 from .coco_checks import check_coco
 from .findings import Finding, Kind, UnusableFile
 
 SPLITS = ('train', 'val', 'test')
-Layout = Literal['coco', 'label maps', 'images']
+Layout = Literal['coco', 'panoptic', 'label maps', 'images']
 MISSING = 'does not exist'
 # The class that reads a layout, and the methods that a subclass must not override to read the same layout.
 READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
     'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
+    'panoptic': (('mmdet', 'CocoPanopticDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
     'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
 }
 
@@ -81,6 +84,22 @@ def classes_of(dataset: Any) -> list[str]:
     return [classes] if isinstance(classes, str) else list(classes)
 
 
+def known_classes(dataset: Any) -> Classes | None:
+    """Returns the classes of a dataset, in the order of its labels; None if it does not state them.
+
+    Raises an UnusableFile if a panoptic dataset does not tell which of them are things, and then which are stuff.
+    """
+    names = classes_of(dataset)
+    if not names or layout_of(type(dataset)) != 'panoptic':
+        return Classes(names) if names else None
+    parts = {key: list(dataset.metainfo.get(key) or ()) for key in ('thing_classes', 'stuff_classes')}
+    if [*parts['thing_classes'], *parts['stuff_classes']] != names:
+        raise UnusableFile(dataset.ann_file, f'has {len(names)} classes ({some(names)}), but these are not the '
+                           f'{len(parts["thing_classes"])} thing_classes and {len(parts["stuff_classes"])} '
+                           'stuff_classes, one after the other: set all three in metainfo of the dataset.')
+    return Classes(names, len(parts['stuff_classes']))
+
+
 def loads_masks(cfg: dict[str, Any]) -> bool:
     """Returns whether a transform in the pipeline of a dataset's config loads masks of instances."""
     return any(transform.get('with_mask') for transform in dicts(cfg.get('pipeline')))
@@ -105,14 +124,15 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
         name = type(dataset).__name__
         note = Finding(Kind.NOT_CHECKED, file or name, f'belongs to a {name}, of which only images are checked')
         return [note], [SampleFiles(path) for path in paths if path]
-    coco = read_coco(file, dataset.backend_args)
+    is_panoptic = layout == 'panoptic'
+    coco = (read_panoptic if is_panoptic else read_coco)(file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
         raise UnusableFile(file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without them out: '
                            'put the whole file there.')
     samples = [SampleFiles(os.path.join(dataset.data_prefix['img'], image['file_name']),
                            size=(image['height'], image['width'])) for image in coco['images']]
     faults = [*((Kind.REPAIR, repair) for repair in coco.repairs),
-              *check_coco(coco, classes_of(dataset), needs_masks, is_evaluated)]
+              *check_coco(coco, classes_of(dataset), needs_masks and not is_panoptic, is_evaluated)]
     return [Finding(kind, file, detail) for kind, detail in faults], samples
 
 

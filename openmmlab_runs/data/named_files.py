@@ -43,10 +43,13 @@ def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[
 
     images = {sample.image for sample in samples}
     maps = {sample.label_map for sample in samples if sample.label_map} if _loads('LoadAnnotations', cfg) else set()
+    if layout == 'panoptic' and _loads('LoadPanopticAnnotations', cfg) and (folder := dataset.data_prefix.get('seg')):
+        maps = {os.path.join(folder, os.path.relpath(path, dataset.data_prefix['img']).replace('.jpg', '.png'))
+                for path in images}  # as mmdet does
     found = [Finding(kind, path, fault) for kind, paths in ((Kind.IMAGE, images), (Kind.LABEL_MAP, maps))
              for path in sorted(paths) if (fault := fault_of(path))]
     known = {_place(path) for path in images | maps}
-    if layout == 'coco':
+    if layout != 'label maps':
         beside = [os.path.join(folder, name) for folder in dict.fromkeys(
             os.path.dirname(path) or os.curdir for path in images) if can_list(folder) for name in names_in(folder)]
         what = f'is not named by {dataset.ann_file}'

@@ -84,7 +84,7 @@ def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any
         if type(getattr(dataset, 'pipeline', None)) is Compose:
             layout = layout_of(type(dataset))
             dataset.pipeline = CheckedPipeline(
-                dataset.pipeline.transforms, layout == 'coco',
+                dataset.pipeline.transforms, layout in ('coco', 'panoptic'),
                 len(classes_of(dataset)) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
 
 

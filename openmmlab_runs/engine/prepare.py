@@ -7,11 +7,12 @@ from mmengine.device import get_device
 from mmengine.dist import is_distributed, sync_random_seed
 from mmengine.hooks import CheckpointHook
 from mmengine.optim import DefaultOptimWrapperConstructor
-from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, Registry
+from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
 from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.registry import find
 
 from .config import of_run
 
@@ -44,10 +45,10 @@ def prepare(cfg: Config) -> Config:
     scope = cfg.get('default_scope')
     wrapper = cfg.get('optim_wrapper') or {}
     name, constructor = (wrapper.get('optimizer') or {}).get('type'), wrapper.get('constructor') or MMENGINES.__name__
-    if isinstance(name, str) and _find(OPTIMIZERS, name, scope) is None:
+    if isinstance(name, str) and find(OPTIMIZERS, name, scope) is None:
         raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
                         f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
-    if name and _find(OPTIM_WRAPPER_CONSTRUCTORS, constructor, scope) is MMENGINES:
+    if name and find(OPTIM_WRAPPER_CONSTRUCTORS, constructor, scope) is MMENGINES:
         wrapper['constructor'] = 'openmmlab_runs.MergedOptimWrapperConstructor'
     _set_hooks(cfg, scope)
     _set_loops(cfg, scope)
@@ -70,21 +71,14 @@ def prepare(cfg: Config) -> Config:
     return cfg
 
 
-def _find(registry: Registry, kind: Any, scope: str | None) -> Any:
-    if not isinstance(kind, str):
-        return kind
-    with registry.switch_scope_and_registry(scope) as here:
-        return here.get(kind)
-
-
 def _set_hooks(cfg: Config, scope: str | None) -> None:
     # mmengine itself would add this one.
     hooks = ConfigDict({'checkpoint': dict(type='CheckpointHook', interval=1), **(cfg.get('default_hooks') or {})})
     given = [hook for hook in (*hooks.values(), *(cfg.get('custom_hooks') or ())) if isinstance(hook, dict)]
     for hook in given:
-        if _find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) is CheckpointHook:
+        if find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) is CheckpointHook:
             hook['type'] = 'openmmlab_runs.DurableCheckpointHook'
-    kinds = [_find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) for hook in given]
+    kinds = [find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) for hook in given]
     for name, kind in ADDED_HOOKS.items():
         if name in hooks and hooks[name] is None:
             hooks[name] = dict(type='openmmlab_runs.NoHook')
@@ -98,7 +92,7 @@ def _set_loops(cfg: Config, scope: str | None) -> None:
         loop = cfg.get(name)
         if not isinstance(loop, dict):
             continue
-        kind = _find(LOOPS, loop['type'], scope) if 'type' in loop else default
+        kind = find(LOOPS, loop['type'], scope) if 'type' in loop else default
         if name == 'train_cfg' and 'by_epoch' in loop and 'type' not in loop:
             kind = EpochBasedTrainLoop if loop.pop('by_epoch') else IterBasedTrainLoop
         if kind in (EpochBasedTrainLoop, IterBasedTrainLoop, ValLoop, TestLoop):
@@ -108,7 +102,7 @@ def _set_loops(cfg: Config, scope: str | None) -> None:
 def _set_metrics(cfg: Config, scope: str | None) -> None:
     for name in ('val_evaluator', 'test_evaluator'):
         for metric in dicts(cfg.get(name)):
-            kind = _find(METRICS, metric.get('type'), metric.get('_scope_', scope))
+            kind = find(METRICS, metric.get('type'), metric.get('_scope_', scope))
             if f'{getattr(kind, "__module__", "")}.'.startswith('mmdet.') and kind.__name__ == 'CocoMetric':
                 metric['type'] = 'openmmlab_runs.CocoMetric'
 

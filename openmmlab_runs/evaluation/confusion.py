@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from mmengine.dist import all_gather_object
 from torch import Tensor
 
-from openmmlab_runs.data.datasets import classes_of
+from openmmlab_runs.data.datasets import known_classes
 from openmmlab_runs.files import write_figure
 from openmmlab_runs.texts import label
 
@@ -32,7 +32,8 @@ class Confusion:
     """
 
     def __init__(self, loop: Any) -> None:
-        self.classes = classes_of(loop.dataloader.dataset)
+        known = known_classes(loop.dataloader.dataset)
+        self.classes = list(known.names[:known.things]) if known else []  # stuff has no boxes
         self.metrics = loop.evaluator.metrics
         self.ignored = next((one.ignore_index for one in self.metrics if hasattr(one, 'ignore_index')), 255)
         self.counts: dict[str, Tensor] = {}  # of pixels, by image
