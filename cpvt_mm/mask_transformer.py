@@ -175,7 +175,7 @@ class PlainMaskTransformer(CPVT):
                 predicted = self.decoder(norm(x), layout)
                 outs += in_batch(predicted, layout),
                 acting = MaskedEncodings(encodings, [
-                    attention_mask(masks, of, prob) for (_, masks), of in zip(predicted, layout.grids, strict=True)
+                    attention_mask(masks, grid, prob) for (_, masks), grid in zip(predicted, layout.grids, strict=True)
                 ]) if prob else encodings
             x = self.run_block(block, x, layout, acting)
         return *outs, in_batch(self.decoder(norm(x), layout), layout)

@@ -53,8 +53,8 @@ class SegDataPreProcessor(TakesSeveralSizes, MMSegDataPreProcessor):
         samples = [SegDataSample() for _ in images] if samples is None else samples
         each = [super(SegDataPreProcessor, self).forward(dict(inputs=[image], data_samples=[sample]))
                 for image, sample in zip(images, samples, strict=True)]
-        height, width = (max(sides) for sides in zip(*(one['inputs'].shape[2:] for one in each), strict=True))
-        batch = torch.cat([pad_or_crop(one['inputs'], height, width) for one in each])
+        height, width = (max(sides) for sides in zip(*(prepared['inputs'].shape[2:] for prepared in each), strict=True))
+        batch = torch.cat([pad_or_crop(prepared['inputs'], height, width) for prepared in each])
         for (h, w), sample in zip(sizes, samples, strict=True):
             sample.set_metainfo(dict(img_padding_size=(0, width - w, 0, height - h), pad_shape=(height, width)))
         return dict(inputs=BatchInfo.of_images(batch, sizes).attach(batch), data_samples=samples)

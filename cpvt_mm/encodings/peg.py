@@ -92,9 +92,9 @@ class PEG(PositionEncoding):
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""
-        for name, own in self.state_dict(prefix=prefix).items():
-            if own.dim() == 5 and name in weights and weights[name].dim() == 4:
-                weights[name] = inflate(weights[name], own.shape[2])
+        for name, weight in self.state_dict(prefix=prefix).items():
+            if weight.dim() == 5 and name in weights and weights[name].dim() == 4:
+                weights[name] = inflate(weights[name], weight.shape[2])
 
 
 def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:

@@ -139,9 +139,9 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
         if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
             raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at '
                              'least 1.')
-        wanted = self.stem.proj.weight.dtype
-        if x.dtype != wanted and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
-            raise ValueError(f'images are {x.dtype}, but the weights are {wanted}: normalise and convert the images, '
+        dtype = self.stem.proj.weight.dtype
+        if x.dtype != dtype and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
+            raise ValueError(f'images are {x.dtype}, but the weights are {dtype}: normalise and convert the images, '
                              'or convert the weights.')
         if valid_sizes is not None:
             if self.padding is None:
@@ -160,9 +160,9 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
     def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from what the `stem` computes, `(B, H * W, C)`."""
-        kept = self.tokens_after(self.out_indices, x, grid)
-        return tuple([self.to_output(tokens, of, part)
-                      for part, (tokens, of) in zip(self.out_indices, kept, strict=True)])
+        after = self.tokens_after(self.out_indices, x, grid)
+        return tuple([self.to_output(tokens, layout, part)
+                      for part, (tokens, layout) in zip(self.out_indices, after, strict=True)])
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
@@ -230,16 +230,16 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        kept = self.tokens_after(range(end), *self.stem(*pixels(x)))
-        found: list[Intermediate] = []
+        after = self.tokens_after(range(end), *self.stem(*pixels(x)))
+        maps: list[Intermediate] = []
         for index in taken:
-            tokens, of = kept[index]
-            tokens, grid = of.unpack(tokens)
+            tokens, layout = after[index]
+            tokens, grid = layout.unpack(tokens)
             tokens = self.norm_of(index)(tokens) if norm else tokens
             cells = tokens[:, grid.extra:]
             cells = to_output(cells, grid) if output_fmt == 'NCHW' else cells
-            found.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
-        return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
+            maps.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
+        return maps if intermediates_only else (self.norm_of(end - 1)(after[-1][0]), maps)
 
     @property
     @abstractmethod
@@ -286,6 +286,6 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
         block = -1
         if name.startswith('norm.') or (name.startswith('position_encoding.') and not name.endswith('.table')):
             block = self.depths[stage] - 1
-        if found := OF_BLOCK.match(name):
-            block = int(found[1])
+        if in_block := OF_BLOCK.match(name):
+            block = int(in_block[1])
         return sum(self.depths[:stage]) + max(block, 0 if stage else -1) + 1, last + 1

@@ -110,12 +110,12 @@ class CPVT(Backbone):
         x = encodings.tokens(x, -1, grid)
         x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, grid)
         x = self.drop(x)
-        kept = []
+        after = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):
             x = self.run_block(block, x, layout, encodings)
             if index in parts:
-                kept.append((x, layout))
-        return kept
+                after.append((x, layout))
+        return after
 
     def run_block(self, block: Any, x: Tensor, layout: Layout, encodings: PositionEncodings) -> Tensor:
         """Applies a `Block` to tokens, and the encodings that follow it."""

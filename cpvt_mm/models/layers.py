@@ -110,10 +110,10 @@ def residual(x: Tensor, branch: Callable[[Tensor, Layout], Tensor], grid: Layout
     if is_traced(x):
         return x + branch(x, grid) * grid.draw(x, keep)
     drawn = torch.rand(grid.count(x), dtype=torch.float32, device='cpu').tolist()
-    kept = [clip for clip, number in enumerate(drawn) if number < keep]
-    if len(kept) in (0, len(drawn)):
-        return torch.add(x, branch(x, grid), alpha=bool(kept) / keep)
-    dim, places, part = grid.part(kept)
+    clips = [clip for clip, number in enumerate(drawn) if number < keep]
+    if len(clips) in (0, len(drawn)):
+        return torch.add(x, branch(x, grid), alpha=bool(clips) / keep)
+    dim, places, part = grid.part(clips)
     places = places.to(x.device, non_blocking=True)
     return x.index_add(dim, places, branch(x.index_select(dim, places), part).to(x.dtype), alpha=1 / keep)
 

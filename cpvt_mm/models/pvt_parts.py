@@ -83,7 +83,7 @@ class PoolReduction(nn.Module):
     def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Pools a grid: `(B, H * W, C)` -> `(B, H' * W', C)`; returns the new grid."""
         return F.gelu(self.norm(self.proj(grid.each(pool, x)))), grid.with_grids([
-            Grid(POOL_SIZE, POOL_SIZE, of.height / POOL_SIZE, of.width / POOL_SIZE) for of in grid.grids])
+            Grid(POOL_SIZE, POOL_SIZE, group.height / POOL_SIZE, group.width / POOL_SIZE) for group in grid.grids])
 
 
 def pool(x: Tensor, grid: Grid) -> Tensor:
@@ -124,11 +124,12 @@ def make_tokens(count: int, embed_dims: int) -> nn.Parameter:
 def prepend(tokens: Sequence[Tensor], count: int, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
     """Puts learnt tokens, `(1, n, C)` each and `count` in all, before the cells of each image; returns the new layout.
     """
-    def to_group(cells: Tensor, of: object) -> Tensor:
+    def to_group(cells: Tensor, group: object) -> Tensor:
         # len(cells) would fix the number of images in torch.export.
         return torch.cat([*(token.expand(cells.shape[0], -1, -1) for token in tokens), cells], dim=1)
 
-    return (grid.each(to_group, x) if tokens else x), grid.with_grids([of._replace(extra=count) for of in grid.grids])
+    layout = grid.with_grids([group._replace(extra=count) for group in grid.grids])
+    return (grid.each(to_group, x) if tokens else x), layout
 
 
 class ClassTokenStage(PyramidStage):

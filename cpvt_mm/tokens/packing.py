@@ -126,10 +126,10 @@ class Packing:
         return drawn.repeat_interleave(lengths, output_size=x.shape[1])[None, :, None]
 
     def part(self, clips: Sequence[int]) -> 'tuple[int, Tensor, Packing]':
-        kept: dict[Grid, tuple[int, ...]] = {}
+        groups: dict[Grid, tuple[int, ...]] = {}
         for images, grid in (self.clips[clip] for clip in clips):
-            kept[grid] = (*kept.get(grid, ()), *images)
-        part = make_packing(tuple(Group(images, grid) for grid, images in kept.items()), self.device)
+            groups[grid] = (*groups.get(grid, ()), *images)
+        part = make_packing(tuple(Group(images, grid) for grid, images in groups.items()), self.device)
         return 1, torch.cat([self.places[clip] for clip in clips]), part
 
     def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:

@@ -53,22 +53,23 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')
     check_free(target)
     weights = read_weights(source)
-    found = detect_format(weights.tensors, source)
-    allowed = {name: fmt for fmt in FORMATS if fmt.backbone == found.format.backbone for name in fmt.names}
+    detected = detect_format(weights.tensors, source)
+    allowed = {name: fmt for fmt in FORMATS if fmt.backbone == detected.format.backbone for name in fmt.names}
     if to not in allowed:
-        raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
-                        f'convert it to {", ".join(allowed)}.')
+        raise UserError(f'checkpoint {source} contains a {detected.format.backbone}, which format {to} does not '
+                        f'support: convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
     meta, left_out = public_meta(weights, is_safe)
     # Tensors can have shapes and types that fail in many ways.
-    with as_sentence(f'checkpoint {source} cannot be converted', f'it is damaged, or not of the format {found.format}'):
-        converted = convert_weights(weights.tensors, found, allowed[to])
+    with as_sentence(f'checkpoint {source} cannot be converted',
+                     f'it is damaged, or not of the format {detected.format}'):
+        converted = convert_weights(weights.tensors, detected, allowed[to])
         if half:
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
         content = to_bytes(converted, True, meta.get('meta', {})) if is_safe else to_bytes(
             dict(state_dict=converted, **meta))
     write_checkpoint(target, content)
-    return Conversion(found, allowed[to], (*weights.left_out, *left_out))
+    return Conversion(detected, allowed[to], (*weights.left_out, *left_out))
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:

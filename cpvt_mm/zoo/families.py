@@ -34,7 +34,7 @@ class Detected(NamedTuple):
     others: tuple[str, ...]
 
 
-def detect_format(names: Collection[str], path: object, prefix: str | None = None, wanted: str = '') -> Detected:
+def detect_format(names: Collection[str], path: object, prefix: str | None = None, preferred: str = '') -> Detected:
     """Finds the backbone among the names of a checkpoint's tensors: the first one with the shortest prefix.
 
     It searches below a `prefix`, with or without the dot, if there is one, and prefers a `wanted` 'PyramidCPVT' or
@@ -45,18 +45,18 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
               if name.endswith(fmt.signature[0])]
     # Of several formats below one prefix, the last one is the most specific.
-    found = list({start: fmt for start, fmt in starts
+    backbones = list({start: fmt for start, fmt in starts
                   if (not start or start.endswith('.')) and prefix in (None, start)
                   and not fmt.lacking(names, start)}.items())
     # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
-    found = [(start, fmt) for start, fmt in found
-             if not any(start != other and start.startswith(other) for other, _ in found)]
-    if not found:
+    backbones = [(start, fmt) for start, fmt in backbones
+             if not any(start != other and start.startswith(other) for other, _ in backbones)]
+    if not backbones:
         where = f' below {prefix!r}' if prefix else ''
         first = ', '.join(list(names)[:3])
         raise UserError(f'checkpoint {path} has no backbone of a known format{where}: it has {first}'
                         f'{", ..." if len(names) > 3 else ""}; use a checkpoint of a known format ({_known()}).')
-    (start, fmt), *others = sorted(found, key=lambda pair: (pair[1].backbone != wanted, len(pair[0])))
+    (start, fmt), *others = sorted(backbones, key=lambda pair: (pair[1].backbone != preferred, len(pair[0])))
     return Detected(fmt, start, tuple(other for other, _ in others))
 
 

@@ -51,59 +51,60 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
             no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
     """
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
-    wanted = backbone.state_dict()
-    found, renamed = _backbone_of(weights, checkpoint, prefix, wanted)
-    what = f'checkpoint {checkpoint} (format {found.format})'
-    fitted, adapted = _adapt(backbone, renamed, wanted)
-    held = _held(fitted, wanted)
-    missing = [name for name in wanted if name not in fitted]
+    needed = backbone.state_dict()
+    detected, renamed = _backbone_of(weights, checkpoint, prefix, needed)
+    described = f'checkpoint {checkpoint} (format {detected.format})'
+    fitted, adapted = _adapt(backbone, renamed, needed)
+    held = _held(fitted, needed)
+    missing = [name for name in needed if name not in fitted]
     patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
     lacking = [name for name in missing if not any(re.search(part, name) for part in patterns)]
-    refuse({**compare(held, wanted), 'missing': lacking}, what,
-           f'the {type(backbone).__name__}, with {len(wanted)} tensors', MISFIT)
+    refuse({**compare(held, needed), 'missing': lacking}, described,
+           f'the {type(backbone).__name__}, with {len(needed)} tensors', MISFIT)
     backbone.load_state_dict(held, strict=False)
     used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
-    left = [name for name in weights if not name.startswith(found.prefix)
-            or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
-    of = [f'weights of {key}, not of {ema_key}'] if ema_key else []
-    _log(checkpoint, backbone, held, found, [*of, *adapted, f'left over: {some(left) or "nothing"}'])
+    left = [name for name in weights if not name.startswith(detected.prefix)
+            or used.isdisjoint(detected.format.our_names(name.removeprefix(detected.prefix)))]
+    averages = [f'weights of {key}, not of {ema_key}'] if ema_key else []
+    _log(checkpoint, backbone, held, detected, [*averages, *adapted, f'left over: {some(left) or "nothing"}'])
     doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {some(missing)}'] if missing else []
-    others = [name for name in fitted if name not in wanted]
-    for text in (*doubts, *_doubts(backbone, checkpoint, what, found.format, others)):
+    others = [name for name in fitted if name not in needed]
+    for text in (*doubts, *_doubts(backbone, checkpoint, described, detected.format, others)):
         print_log(text, 'current', logging.WARNING)
 
 
-def _held(fitted: Weights, wanted: Weights) -> Weights:
+def _held(fitted: Weights, needed: Weights) -> Weights:
     """Returns what the backbone has, and what would change what its layers compute: registers, and more parameters in
     the same block.
     """
-    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
-    return {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
+    blocks = {match[0] for match in map(BLOCK.match, needed) if match}
+    return {name: tensor for name, tensor in fitted.items() if name in needed or name == REGISTERS
             or ((match := BLOCK.match(name)) and match[0] in blocks)}
 
 
-def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, wanted: Weights
+def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, needed: Weights
                  ) -> tuple[Detected, Weights]:
     """Finds a backbone of the same class as `wanted` in a checkpoint; returns its weights under the names here."""
-    own = detect_format(wanted, 'of the backbone', '').format.backbone
-    if any(tensor.is_meta for tensor in wanted.values()):
-        raise UserError(f'the {own} is on the meta device, which holds no weights: build it on another device.')
-    found = detect_format(weights, checkpoint, prefix, own)
-    if found.format.backbone != own:
-        raise UserError(f'checkpoint {checkpoint} holds a {found.format.backbone} (format {found.format}), but the '
-                        f'backbone is a {own}: use the other backbone, or other weights.')
+    backbone = detect_format(needed, 'of the backbone', '').format.backbone
+    if any(tensor.is_meta for tensor in needed.values()):
+        raise UserError(f'the {backbone} is on the meta device, which holds no weights: build it on another device.')
+    detected = detect_format(weights, checkpoint, prefix, backbone)
+    if detected.format.backbone != backbone:
+        raise UserError(f'checkpoint {checkpoint} holds a {detected.format.backbone} (format {detected.format}), but '
+                        f'the backbone is a {backbone}: use the other backbone, or other weights.')
+    below = {name.removeprefix(detected.prefix): tensor for name, tensor in weights.items()
+             if name.startswith(detected.prefix)}
     try:
-        return found, found.format.to_ours({name.removeprefix(found.prefix): tensor for name, tensor in weights.items()
-                                            if name.startswith(found.prefix)})
+        return detected, detected.format.to_ours(below)
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
 
 
-def _adapt(backbone: nn.Module, weights: Weights, wanted: Weights) -> tuple[Weights, list[str]]:
+def _adapt(backbone: nn.Module, weights: Weights, needed: Weights) -> tuple[Weights, list[str]]:
     """Adapts weights to a backbone; returns them, and notes about changes."""
     weights, notes = dict(weights), list[str]()
     tables = [f'{name}.table' for name, module in backbone.named_modules() if isinstance(module, LearnablePE)]
-    for name in [name for name in weights if POSITION_TABLE.fullmatch(name) and name not in wanted]:
+    for name in [name for name in weights if POSITION_TABLE.fullmatch(name) and name not in needed]:
         here = [table for table in tables if table.startswith(name.removesuffix('0.table'))]
         if len(here) == 1:  # beside other encodings
             weights[here[0]] = weights.pop(name)
@@ -113,9 +114,9 @@ def _adapt(backbone: nn.Module, weights: Weights, wanted: Weights) -> tuple[Weig
     for name, module in backbone.named_modules():
         if isinstance(module, PositionEncoding):
             module.fit_weights(weights, f'{name}.')
-    stem = next((name for name in wanted if name.endswith(STEM)), STEM)  # the first one of a pyramid
-    if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != wanted[stem].shape[1]:
-        weights[stem] = adapt_channels(weights[stem], wanted[stem].shape[1])
+    stem = next((name for name in needed if name.endswith(STEM)), STEM)  # the first one of a pyramid
+    if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != needed[stem].shape[1]:
+        weights[stem] = adapt_channels(weights[stem], needed[stem].shape[1])
     adapted = [f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
                for name, tensor in weights.items() if tensor.shape != before[name].shape]
     return weights, notes + [some(adapted)] * bool(adapted)
@@ -131,23 +132,25 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
 
 
-def _log(checkpoint: str | Path, backbone: nn.Module, filled: Weights, found: Detected, notes: list[str]) -> None:
+def _log(checkpoint: str | Path, backbone: nn.Module, filled: Weights, detected: Detected, notes: list[str]) -> None:
     sizes = {name: parameter.numel() for name, parameter in backbone.named_parameters()}
     total = sum(sizes.values())
     tenths = 1000 * sum(size for name, size in sizes.items() if name in filled) // total  # so that 100 % means all
-    if found.prefix:
-        notes = [f'weights below {found.prefix!r}' + ''.join(f', not {other!r}' for other in found.others), *notes]
-    print_log(f"checkpoint {checkpoint}: format {found.format}, {tenths / 10} % of the backbone's {total:,} parameters "
-              f'filled; {"; ".join(notes)}', 'current')
+    if detected.prefix:
+        others = ''.join(f', not {other!r}' for other in detected.others)
+        notes = [f'weights below {detected.prefix!r}{others}', *notes]
+    print_log(f"checkpoint {checkpoint}: format {detected.format}, {tenths / 10} % of the backbone's {total:,} "
+              f'parameters filled; {"; ".join(notes)}', 'current')
 
 
-def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format, surplus: list[str]) -> Iterator[str]:
+def _doubts(backbone: nn.Module, checkpoint: str | Path, described: str, fmt: Format, surplus: list[str]
+            ) -> Iterator[str]:
     """Yields what may be wrong about weights that fit; `surplus` are names that the backbone does not have."""
     parts = {name.split('.')[0] for name in backbone.state_dict()}
     # The log mentions a table already.
     surplus = [name for name in surplus if name.split('.')[0] in parts and not POSITION_TABLE.fullmatch(name)]
     if surplus:
-        yield (f'{what} is from a larger or different {type(backbone).__name__}: this backbone does not have '
+        yield (f'{described} is from a larger or different {type(backbone).__name__}: this backbone does not have '
                f'{len(surplus)} of its tensors: {some(surplus)}')
     eps, released = getattr(backbone, 'norm_eps', None), find_released(checkpoint)
     trained = released.norm_eps if released else fmt.norm_eps
@@ -159,8 +162,8 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
     if isinstance(fmt, PlainFormat) and fmt.encoding and not any(
             type(module).__name__ == fmt.encoding['type'] and getattr(module, 'form', None) == fmt.encoding.get('form')
             for module in backbone.modules()):
-        yield (f'{what} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does not '
-               'have: use it, also beside others, unless all blocks are trained further.')
+        yield (f'{described} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does '
+               'not have: use it, also beside others, unless all blocks are trained further.')
 
 
 @FUNCTIONS.register_module()
@@ -168,18 +171,18 @@ def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: obje
     """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
     hook of torch, before the model loads them.
     """
-    theirs = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
-    wanted = backbone.state_dict()
-    if theirs.keys() >= wanted.keys():
+    given = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    needed = backbone.state_dict()
+    if given.keys() >= needed.keys():
         return
     try:
-        fmt = detect_format(theirs, 'of the backbone', '').format
-        own = detect_format(wanted, 'of the backbone', '').format
-        if fmt is own or fmt.backbone != own.backbone:
+        fmt = detect_format(given, 'of the backbone', '').format
+        own_format = detect_format(needed, 'of the backbone', '').format
+        if fmt is own_format or fmt.backbone != own_format.backbone:
             return
-        ours = fmt.to_ours(theirs)
+        ours = fmt.to_ours(given)
     except UserError:  # whoever loads them says what does not fit
         return
-    for name in theirs:
+    for name in given:
         del state_dict[prefix + name]
     state_dict.update({prefix + name: tensor for name, tensor in ours.items()})

@@ -117,7 +117,7 @@ class Format:
 
     def lacking(self, names: Collection[str], prefix: str = '') -> list[str]:
         """Returns which names of the signature are not among names below a prefix."""
-        return [wanted for wanted in self.signature if not any(prefix + name in names for name in wanted.split('|'))]
+        return [part for part in self.signature if not any(prefix + name in names for name in part.split('|'))]
 
     def knows(self, name: str) -> bool:
         """Returns whether the table has one of our names."""
@@ -135,8 +135,8 @@ class Format:
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames weights to the names here, where a table has them; raises a UserError if the model does not fit."""
-        if self.foreign and (found := [name for name in weights if re.search(self.foreign, name)]):
-            raise UserError(f'the checkpoint is of a model with {found[0]}, which {self.backbone} does not have: use '
+        if self.foreign and (strange := [name for name in weights if re.search(self.foreign, name)]):
+            raise UserError(f'the checkpoint is of a model with {strange[0]}, which {self.backbone} does not have: use '
                             'weights of a model without it.')
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():

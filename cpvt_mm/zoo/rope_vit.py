@@ -36,14 +36,14 @@ class RopeVitFormat(PlainFormat):
         return super().knows(name) or (self.axes == 1 and bool(OUR_FREQUENCIES.fullmatch(name)))
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        found = [tensor for name, tensor in weights.items() if name in FREQUENCIES]
-        if found and found[0].dim() == 4 and found[0].shape[-1] != HEAD_DIMS // 2:
-            raise UserError(f"the checkpoint's heads have {2 * found[0].shape[-1]} channels, but must have "
+        tables = [tensor for name, tensor in weights.items() if name in FREQUENCIES]
+        if tables and tables[0].dim() == 4 and tables[0].shape[-1] != HEAD_DIMS // 2:
+            raise UserError(f"the checkpoint's heads have {2 * tables[0].shape[-1]} channels, but must have "
                             f'{HEAD_DIMS}, as in RoPE-ViT of all sizes.')
         renamed = super().to_ours({name: tensor for name, tensor in weights.items() if name not in FREQUENCIES})
         renamed = {name: self._permuted(name, tensor, _from_pairs) for name, tensor in renamed.items()}
         place = int(TABLE in renamed)
-        for frequencies in found:
+        for frequencies in tables:
             blocks = frequencies.reshape(2, frequencies.shape[1], -1, HEAD_DIMS // 2).flip(0).unbind(dim=1)
             renamed |= {f'position_encoding.{place}.frequencies.{i}': block for i, block in enumerate(blocks)}
         return renamed

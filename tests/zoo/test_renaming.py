@@ -181,7 +181,7 @@ def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
     assert "no backbone of a known format below 'neck.'" in refusal(detect_format, names, 'a.pth', 'neck')
     names = [*(f'a.{name}' for name in deit.TIMM.signature), *(f'backbone.{name}' for name in twins_.signature)]
     assert detect_format(names, 'a.pth').prefix == 'a.'
-    assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'
+    assert detect_format(names, 'a.pth', preferred='PyramidCPVT').prefix == 'backbone.'
 
 
 def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
