@@ -12,15 +12,17 @@ from cpvt_mm.tokens.validation import is_sequence_of_ints
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
 
-def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
-    """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool,
+              padding: str) -> nn.Module:
+    """Builds a padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
 
     For d channels and n cells, it has d * n ('depthwise'), d * n + d * d ('separable') or d * d * n ('full') weights.
     """
 
     def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
-        padding = tuple(side // 2 for side in kernel_size)
-        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
+        gaps = tuple(side // 2 for side in kernel_size)
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=gaps, groups=groups, bias=bias,
+                                       padding_mode=padding)
 
     if conv_type == 'separable':
         pointwise = (1,) * len(kernel_size)
