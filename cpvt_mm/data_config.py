@@ -8,7 +8,6 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
-from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
 from cpvt_mm.zoo.members import APACHE, RELEASED, SCHEME
 from openmmlab_data.channels import Bands, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
@@ -22,6 +21,7 @@ from openmmlab_data.readers.own_data import about_masks, find_data, task_for
 from openmmlab_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
 from openmmlab_data.written_labels import write_labels
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
+from openmmlab_runs.config_files import base_for, check_model_of, check_new, to_delta
 from openmmlab_runs.config_text import assignments, comment
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.errors import UserError

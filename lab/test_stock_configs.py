@@ -20,9 +20,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
-from cpvt_mm.swap.writing import shipped_configs
 from lab.coco_form import move_data, reads_coco, write_coco
 from lab.from_config import build_model, try_out
+from openmmlab_runs.config_files import shipped_configs
 from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.libraries import require

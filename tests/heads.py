@@ -9,8 +9,8 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.swap import read_config
-from cpvt_mm.swap.writing import shipped_configs
 from lab.coco_form import SIDE, cells
+from openmmlab_runs.config_files import shipped_configs
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.config_walk import walk
 from tests.tools.conftest import save

@@ -19,9 +19,9 @@ from torch import nn
 
 from cpvt_mm.data_config import new_config
 from cpvt_mm.swap import read_config
-from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_data.fitted_model import check_demands, fit_classes
 from openmmlab_runs.checkpoints.loading import build_model
+from openmmlab_runs.config_files import shipped_configs
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.prepare import prepare

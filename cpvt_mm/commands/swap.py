@@ -57,8 +57,9 @@ def main() -> None:
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
     from cpvt_mm.data_config import new_config
     from cpvt_mm.swap import read_config, write_config
-    from cpvt_mm.swap.writing import changes, check_model_of, take_data
     from openmmlab_data.descriptions import check_written
+    from openmmlab_data.taken_data import take_data
+    from openmmlab_runs.config_files import changes, check_model_of
     from openmmlab_runs.engine import load_config
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':

@@ -1,18 +1,15 @@
-"""Converts checkpoints between the formats of several libraries, and writes checkpoints for publishing."""
-import glob
-import hashlib
-import json
+"""Converts checkpoints between the formats of several libraries."""
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from openmmlab_runs.checkpoints.reading import Weights, read_weights
+from openmmlab_runs.checkpoints.publishing import public_meta, write_checkpoint
+from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.checkpoints.restricted import is_safetensors
 from openmmlab_runs.errors import UserError, as_sentence
-from openmmlab_runs.files import check_free, remove_leftovers, to_bytes, whole_file
-from openmmlab_runs.redaction import redact_meta
+from openmmlab_runs.files import check_free, to_bytes
 
 from .families import FORMATS, Detected, detect_format
 from .renaming import Format
@@ -62,7 +59,7 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
         raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
                         f'convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
-    meta, left_out = _kept_meta(weights, is_safe)
+    meta, left_out = public_meta(weights, is_safe)
     # Tensors can have shapes and types that fail in many ways.
     with as_sentence(f'checkpoint {source} cannot be converted', f'it is damaged, or not of the format {found.format}'):
         converted = convert_weights(weights.tensors, found, allowed[to])
@@ -70,45 +67,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
         content = to_bytes(converted, True, meta.get('meta', {})) if is_safe else to_bytes(
             dict(state_dict=converted, **meta))
-    _write(target, content)
+    write_checkpoint(target, content)
     return Conversion(found, allowed[to], (*weights.left_out, *left_out))
-
-
-def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
-
-    Returns the path, and the keys and secrets that were left out. A suffix .pth of `stem` is removed. Raises a
-    UserError if the source cannot be read, or the target exists already or cannot be written.
-    """
-    stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
-    check_free(stem.with_name(f'{stem.name}.pth'))
-    weights = read_weights(source)
-    meta, left_out = _kept_meta(weights)
-    content = to_bytes(dict(state_dict=weights.tensors, **meta))
-    named = stem.with_name(f'{stem.name}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
-    remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
-    _write(named, content)
-    return named, (*weights.left_out, *left_out)
-
-
-def _kept_meta(weights: Weights, as_json: bool = False) -> tuple[dict[str, Any], list[str]]:
-    """Returns mmengine's entry `meta` without secrets, `{'meta': ...}`, and names of what is left out: `as_json` also
-    what JSON does not hold.
-    """
-    if not isinstance(weights.meta.get('meta'), dict):
-        return ({}, [*weights.meta]) if as_json else (weights.meta, [])
-    meta, left_out = redact_meta(weights.meta['meta'])
-    odd = [key for key, value in meta.items() if as_json and not _is_json(key, value)]
-    return dict(meta={key: value for key, value in meta.items() if key not in odd}), [
-        *left_out, *(f'meta.{key}' for key in odd)]
-
-
-def _is_json(*values: Any) -> bool:
-    try:
-        json.dumps(values)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return isinstance(values[0], str)
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:
@@ -117,17 +77,3 @@ def _to_half(name: str, tensor: Tensor) -> Tensor:
         raise UserError(f'{name} has values as large as {tensor.float().abs().max():g}, which float16 does not hold: '
                         'convert without --half.')
     return half
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes the content of a checkpoint, and reads it back before it gets its name."""
-    remove_leftovers(path.parent, glob.escape(path.name))
-    try:
-        with whole_file(path) as temporary:
-            temporary.write_bytes(content)
-            if temporary.read_bytes() != content:
-                raise UserError(f'{path} was not written, because what was read back differs from what was to be '
-                                'written: check the disk, then start again.')
-    except OSError as error:
-        raise UserError(f'{path} cannot be written ({error.strerror}): free space for it, or choose another folder.'
-                        ) from error

@@ -23,9 +23,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT, load_pretrained
-from cpvt_mm.zoo.convert import convert_checkpoint, publish_model
+from cpvt_mm.zoo.convert import convert_checkpoint
 from lab.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
 from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
+from openmmlab_runs.checkpoints.publishing import publish_model
 from openmmlab_runs.checkpoints.reading import open_checkpoint, read_checkpoint
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import to_bytes

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR
-from cpvt_mm.swap.writing import read_config
 from cpvt_mm.tokens.coordinates import pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Size
 from lab.arguments import parse_sides
@@ -25,6 +24,7 @@ from lab.features import ENCODINGS, check_gives_maps, draw_weights, error_figure
 from lab.results import Row, write_report
 from lab.running import interleave
 from openmmlab_runs.checkpoints.loading import backbone_config, build
+from openmmlab_runs.config_files import read_config
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.texts import markdown_table
 

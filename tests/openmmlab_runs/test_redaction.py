@@ -21,7 +21,7 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from mmengine.utils import is_installed
 
-from cpvt_mm.swap.writing import shipped_configs
+from openmmlab_runs.config_files import shipped_configs
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.config import RunConfig, of_run, secrets_of

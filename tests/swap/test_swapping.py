@@ -12,8 +12,8 @@ from torch import nn
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
-from cpvt_mm.swap.writing import shipped_configs
 from cpvt_mm.zoo.members import IMAGENET
+from openmmlab_runs.config_files import shipped_configs
 from tests.conftest import refusal
 from tests.odd_texts import ODD
 

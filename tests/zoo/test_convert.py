@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.zoo.convert import convert_checkpoint, publish_model
+from cpvt_mm.zoo.convert import convert_checkpoint
+from openmmlab_runs.checkpoints.publishing import publish_model
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.files import META
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal

@@ -20,7 +20,7 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    from cpvt_mm.zoo.convert import publish_model
+    from openmmlab_runs.checkpoints.publishing import publish_model
     path, left_out = publish_model(args.source, args.stem)
     say(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
 

@@ -13,8 +13,8 @@ from mmengine.logging import MessageHub
 from mmengine.registry import DATASETS
 
 from cpvt_mm.swap import read_config
-from cpvt_mm.swap.writing import take_data
 from lab.coco_form import move_data, write_coco
+from openmmlab_data.taken_data import take_data
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import check_before_training, plan_checks
 from openmmlab_runs.engine import load_config, train

@@ -16,7 +16,7 @@ import torch
 from mmengine.config import Config
 from torch.utils._pytree import tree_flatten
 
-from cpvt_mm.zoo.convert import publish_model
+from openmmlab_runs.checkpoints.publishing import publish_model
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config
 from tests.conftest import ROOT, UPERNET, Trained, read_anywhere, toy_overrides

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.data import BatchSampler
 
 from cpvt_mm.models import PyramidCPVT
-from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_runs.checkpoints.loading import check_model
+from openmmlab_runs.config_files import shipped_configs
 from openmmlab_runs.engine import load_config, prepare
 from openmmlab_runs.engine.checks import check_classes, check_metrics, trained_classes
 from openmmlab_runs.engine.config import OLD_KEYS, READ, is_one_slip_from, of_run, secrets_of

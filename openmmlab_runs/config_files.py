@@ -1,6 +1,4 @@
-"""Reads a config by path or name, puts the data of another in, and writes a changed config that inherits from it."""
-import copy
-import logging
+"""Reads a config by path or name, and writes a changed config that inherits from it."""
 import os
 import sys
 from collections.abc import Iterator
@@ -9,26 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 
-from openmmlab_data.fitted_model import check_demands, fit_classes
-from openmmlab_runs.checkpoints.fitting import check_load_from
-from openmmlab_runs.checkpoints.loading import build_model
-from openmmlab_runs.checkpoints.reading import open_checkpoint
-from openmmlab_runs.config_text import assignments, to_text_style
-from openmmlab_runs.config_walk import leaves
-from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.data.datasets import SPLITS, build_unread, known_classes, unwrap
-from openmmlab_runs.engine.config import LIBRARIES, cannot_be_read, check_config
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import check_free, write_text
-from openmmlab_runs.libraries import require, without_pkg_resources_warning
-from openmmlab_runs.model_keys import demands
-from openmmlab_runs.registry import in_scope
-
-# A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
-SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
-TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)
+from .checkpoints.fitting import check_load_from
+from .checkpoints.loading import build_model
+from .checkpoints.reading import open_checkpoint
+from .config_text import assignments, to_text_style
+from .config_walk import leaves
+from .engine.config import LIBRARIES, cannot_be_read, check_config
+from .errors import UserError
+from .files import check_free, write_text
+from .libraries import require, without_pkg_resources_warning
 
 
 def read_config(name: str) -> Config:
@@ -177,35 +165,3 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for key in sorted({**was, **becomes}, key=lambda key: parents.index(key.rpartition('.')[0])):
         if was.get(key, ...) != becomes.get(key, ...):
             yield from (f'{sign} {key} = {side[key]!r}' for sign, side in (('-', was), ('+', becomes)) if key in side)
-
-
-def take_data(cfg: Config, source: Config) -> Config:
-    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another one.
-
-    Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
-    """
-    task, wanted = task_of(source), task_of(cfg)
-    # Mask2Former and MaskFormer learn from objects with masks, and from panoptic maps.
-    is_either = 'panoptic_fusion_head' in cfg.model and {task, wanted} <= {'instances', 'panoptic'}
-    if task != wanted and not is_either:
-        raise UserError(f'the model is for {wanted}, but the data of {source.filename} is for {task}: name data for '
-                        'the same task.')
-    check_demands(cfg.model, demands(source.model))
-    new = copy.deepcopy(cfg)
-    for key in TAKEN:
-        new.pop(key, None)
-        if key in source:
-            new[key] = copy.deepcopy(source[key])
-    _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
-    with in_scope(source.default_scope):
-        classes = known_classes(build_unread(dataset))
-    if not classes:
-        raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '
-                        'metainfo=dict(classes=(...)).')
-    for line in fit_classes(new.model, classes, new.get('default_scope')):
-        print_log(line, 'current', logging.WARNING)
-    preprocessor = source.model.get('data_preprocessor') or {}
-    if task == 'semantic':
-        new.model.data_preprocessor |= {key: preprocessor[key] for key in ('size', 'size_divisor')
-                                        if key in preprocessor}
-    return new
