@@ -4,7 +4,7 @@ Importing it registers the backbones and position encodings. CONTRIBUTING.md tel
 an image through the code.
 """
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openmmlab_runs.libraries import require
 
@@ -14,6 +14,8 @@ require('mmengine')
 
 from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
 
+from .encodings import *  # noqa: E402, F403
+from .encodings import __all__ as _encodings  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
@@ -22,17 +24,28 @@ from .zoo.load import load_pretrained  # noqa: E402
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
-    'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_runs.predict.predicting',
 }
-__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
+__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(importlib.import_module(_LAZY[name]), name)
+if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right
+    from openmmlab_runs.predict.predicting import predict as predict
+
+    from .batch_invariance import make_batch_invariant as make_batch_invariant
+    from .mask_transformer import FrozenMaskTransformer as FrozenMaskTransformer
+    from .mask_transformer import PlainMaskHead as PlainMaskHead
+    from .mask_transformer import PlainMaskSegHead as PlainMaskSegHead
+    from .mask_transformer import PlainMaskTransformer as PlainMaskTransformer
+    from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
+    from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
+    from .preprocessors import SegDataPreProcessor as SegDataPreProcessor
+else:
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,133 +1,145 @@
-"""Batch-invariant predictions: what necks and heads of mmdet and mmseg need beside a backbone with `padding='exact'`.
-
-`batch_layers` has the hooks for layers, `batch_queries` those for detectors that choose queries among locations.
-"""
+"""Predictions that do not depend on the batch: the backbone runs on all images, neck and heads on each image alone."""
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mmcv.cnn import Scale
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
 from mmengine.runner import Runner
-from torch import nn
+from torch import Tensor, nn
 
-from cpvt_mm.batch_layers import DENSE, Arguments, Batch
-from cpvt_mm.batch_queries import Queries, average_losses
-from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskSegHead
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.neck import CeilMaxPool2d, SimpleFeaturePyramid
+from cpvt_mm.models.several_sizes import image_of
 from cpvt_mm.registry import HOOKS
+from cpvt_mm.tokens.batch_info import BatchInfo, Output, told_about
+from cpvt_mm.tokens.coordinates import round_up
+from cpvt_mm.tokens.grid import Size
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
 
-from mmdet import models  # noqa: E402
-from mmdet.models.layers import SinePositionalEncoding  # noqa: E402
-from mmdet.models.task_modules import DeltaXYWHBBoxCoder  # noqa: E402
-from mmseg.models import Mask2FormerHead, UPerHead  # noqa: E402
-from mmseg.models import MaskFormerHead as SegMaskFormerHead  # noqa: E402
-
-# Parts that compute each region, or each image, alone.
-SEPARATE = (models.StandardRoIHead, models.CascadeRoIHead, models.MaskFormerFusionHead)
-MASKS = (models.MaskFormerHead, models.Mask2FormerHead, SegMaskFormerHead, Mask2FormerHead, PlainMaskHead,
-         PlainMaskSegHead)
-KNOWN = (models.FPN, models.ChannelMapper, models.CSPNeXtPAFPN, SimpleFeaturePyramid, *DENSE, *SEPARATE, UPerHead,
-         models.DETRHead, models.DeformableDETRHead, models.DINOHead, models.DDQDETRHead, *MASKS)
-DETECTORS = (models.DETR, models.DeformableDETR, models.DINO, models.DDQDETR)  # with an encoder and a decoder
-# Heads whose losses need not depend on the batch.
-TRAINED = (models.DETRHead, models.DeformableDETRHead, models.DINOHead, *MASKS)
-# Layers that compute each cell of a map from itself, or get a hook here. Norms with stored statistics are known, too.
-LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.LayerNorm, nn.GroupNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Dropout2d,
-          nn.AdaptiveAvgPool2d, CeilMaxPool2d, nn.Sequential, nn.ModuleList, nn.Linear, nn.Embedding, nn.Dropout,
-          nn.Identity, nn.Upsample, Scale, SinePositionalEncoding)
+from mmdet.models import DDQDETR, BaseDetector, DeformableDETR  # noqa: E402
+from mmseg.models import BaseSegmentor  # noqa: E402
 
 
-def make_batch_invariant(model: nn.Module, training: bool = False) -> None:
-    """Registers forward hooks that make predictions in eval mode independent of the other images of a batch.
+def make_batch_invariant(model: nn.Module) -> None:
+    """Makes predictions of a detector or segmentor independent of the other images of a batch, up to rounding.
 
-    They are those of the image alone, padded to multiples of 32 pixels, up to rounding.
-
-    Args:
-        model: Detector or segmentor of a backbone of cpvt_mm with `padding='exact'`, and parts of types in `KNOWN`. A
-            second call can add `training`, and nothing else.
-        training: Whether this is also for what images add to the losses, for heads of types in `TRAINED`; denoising
-            queries, and the points at which masks are compared, stay random. Defaults to False: training does not
-            change.
+    The backbone computes the maps of all images at once. Then `model.predict` runs on each image and its maps, with the
+    padding that the data preprocessor gives this image alone. Training does not change. If an image has fewer locations
+    than `num_queries`, two-stage Deformable DETR and DINO use one query for each location, also in training.
 
     Raises:
-        UserError: If a part or setting is not known; in a forward pass, if a side of the batch is no multiple of 32.
+        UserError: If the model is no detector or segmentor, or its backbone is not of cpvt_mm with `padding='exact'`.
     """
-    skipped = ('data_preprocessor',) if training else ('data_preprocessor', 'auxiliary_head')
-    parts = {name: part for name, part in model.named_children() if name not in skipped}
-    if training and not {type(part) for part in parts.values()} & {*TRAINED}:
-        raise UserError(f'the losses of a {type(model).__name__} depend on the batch; those of DETR, Deformable DETR, '
-                        'DINO, MaskFormer and Mask2Former need not: leave out training.')
-    for name, part in parts.items():
-        own = type(model) in DETECTORS and name not in ('backbone', 'neck', 'bbox_head')
-        if needed := _needed(part, getattr(model, 'test_cfg', None), own):
-            raise UserError(f'model.{name} is a {type(part).__name__}, but for predictions that do not depend on '
-                            f'the batch, it must {needed}: change it, or leave out BatchInvariantHook.')
-    if known := vars(model).get('batch_invariance'):
-        known.training |= training
-        return
-    vars(model)['batch_invariance'] = batch = Batch(training)
-    for part in parts.values():
-        if isinstance(part, Backbone):
-            part.register_forward_pre_hook(batch.begin)
-        elif not isinstance(part, SEPARATE):
-            batch.follow(part)
-        if isinstance(part, MASKS):
-            part.loss_by_feat = partial(average_losses, batch, part, part.loss_by_feat)
-        if isinstance(part, SegMaskFormerHead):
-            model.register_forward_pre_hook(_fill_batch, with_kwargs=True)
-    if getattr(model, 'as_two_stage', isinstance(model, models.DINO)):
-        Queries(batch, model)
+    if not isinstance(model, BaseDetector | BaseSegmentor):
+        raise UserError(f'the model is a {type(model).__name__}, but only predictions of detectors of mmdet and '
+                        'segmentors of mmseg can be made independent of the batch: remove BatchInvariantHook.')
+    backbone = getattr(model, 'backbone', None)
+    if not isinstance(backbone, Backbone) or backbone.padding != 'exact':
+        options = f' with padding={backbone.padding}' if isinstance(backbone, Backbone) else ''
+        raise UserError(f'model.backbone is a {type(backbone).__name__}{options}, but predictions that do not depend '
+                        "on the batch need a backbone of cpvt_mm with padding='exact': change it, or remove "
+                        'BatchInvariantHook.')
+    if 'predict' in vars(model):
+        return  # an earlier call has done it
+    model.predict = partial(predict_each, model, model.predict)
+    if isinstance(model, DeformableDETR) and model.as_two_stage and not isinstance(model, DDQDETR):
+        Queries(model)  # DDQ completes its queries itself
 
 
 @HOOKS.register_module()
 class BatchInvariantHook(Hook):
-    """Calls `make_batch_invariant` for the model of a run, with the same arguments and errors."""
-
-    def __init__(self, training: bool = False) -> None:
-        self.training = training
+    """Calls `make_batch_invariant` for the model of a run, with the same errors."""
 
     def before_run(self, runner: Runner) -> None:
-        make_batch_invariant(getattr(runner.model, 'module', runner.model), self.training)
+        make_batch_invariant(getattr(runner.model, 'module', runner.model))
 
 
-def _fill_batch(segmentor: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """Makes the size of images that of the batch: MaskFormer of mmseg takes the first image's size for that."""
-    images, samples = args[0] if args else kwargs['inputs'], args[1] if args[1:] else kwargs.get('data_samples')
-    for sample in samples or []:
-        sample.set_metainfo(dict(img_shape=tuple(images.shape[2:])))
-    return args, kwargs
+def predict_each(model: Any, predict: Callable[..., list[Any]], images: Tensor, samples: list[Any] | None = None,
+                 **options: Any) -> list[Any]:
+    """Calls a model's `predict` for each image of a batch `(B, C, H, W)`, with the maps that all get in one pass."""
+    info = told_about(images)
+    if info is None or len(images) == 1:  # without sizes, the backbone raises an error
+        return predict(images, samples, **options)
+    whole = images.shape[2], images.shape[3]
+    slides = (getattr(model, 'test_cfg', None) or {}).get('mode') == 'slide'  # then the backbone gets windows
+    maps = None if slides else model.backbone(images)
+    predictions = []
+    for i, size in enumerate(info.sizes):
+        padded = size_alone(model.data_preprocessor, size)
+        image = images[i:i + 1, :, :padded[0], :padded[1]].clone()  # a copy, which does not carry the other sizes
+        BatchInfo.of_images(image, [size]).attach(image)
+        sample = samples and describe_alone(samples[i], size, padded)
+        with given_maps(model.backbone, maps and model.backbone.fit_outputs(
+                tuple(image_of(output, i) for output in maps), whole, padded)):
+            predictions += predict(image, sample and [sample], **options)
+    return predictions
 
 
-def _needed(part: nn.Module, test_cfg: dict[str, object] | None, own: bool) -> str:
-    """Returns what a part of a model must be or have; '' if it is known, or a detector's own, with its layers."""
-    if isinstance(part, Backbone):
-        fits = part.padding == 'exact' and not any(32 % stride for stride in part.strides)
-        return '' if fits else "have padding='exact', and strides that divide 32"
-    if type(part) not in KNOWN and not own:
-        return f'be one of CPVT, PyramidCPVT, {", ".join(dict.fromkeys(known.__name__ for known in KNOWN))}'
-    if isinstance(part, models.StandardRoIHead | models.CascadeRoIHead):
-        coders = [layer.bbox_coder for layer in part.modules() if hasattr(layer, 'bbox_coder')]
-        fits = all(coder.clip_border for coder in coders) and all(
-            getattr(layer, 'aligned', False) for layer in part.modules() if hasattr(layer, 'spatial_scale'))
-        return '' if fits else 'have clip_border=True in its bbox_coder, and RoIAlign with aligned=True'
-    for name, layer in part.named_modules():
-        if not (isinstance(layer, LAYERS) or [*layer.children()] or getattr(layer, 'track_running_stats', False)
-                or 'loss' in name or isinstance(part, models.MaskFormerFusionHead)):
-            return f'have no {type(layer).__name__} ({name})'
-    segments, mode = hasattr(part, 'align_corners'), (test_cfg or {}).get('mode', 'whole')
-    if segments and (part.align_corners or mode != 'whole'):
-        return "have align_corners=False, and the model mode='whole' in test_cfg"
-    if isinstance(part, DENSE):
-        key = 'min_bbox_size' if isinstance(part, models.RPNHead) else 'score_thr'
-        if not part.use_sigmoid_cls or (part.test_cfg or {}).get(key, -1) < 0:
-            return f'have use_sigmoid=True, and {key} of at least 0'
-    if isinstance(part, models.RPNHead):
-        coder = part.bbox_coder
-        fits = coder.clip_border and type(coder) is DeltaXYWHBBoxCoder and not coder.add_ctr_clamp
-        return '' if fits else 'have a DeltaXYWHBBoxCoder with clip_border'
-    return ''
+def size_alone(preprocessor: Any, size: Size) -> Size:
+    """Returns the height and width to which a data preprocessor pads an image if it is alone in a test."""
+    test_cfg = getattr(preprocessor, 'test_cfg', None) or {}  # of mmseg
+    if test_cfg.get('size'):
+        return max(size[0], test_cfg['size'][0]), max(size[1], test_cfg['size'][1])
+    divisor = int(getattr(preprocessor, 'pad_size_divisor', None) or test_cfg.get('size_divisor') or 1)
+    return round_up(size[0], divisor), round_up(size[1], divisor)
+
+
+def describe_alone(sample: Any, size: Size, padded: Size) -> Any:
+    """Sets what libraries tell in a sample of the padding of a batch; returns the sample."""
+    sample.set_metainfo(dict(batch_input_shape=padded, pad_shape=padded))
+    if 'img_padding_size' in sample.metainfo:  # mmseg crops predictions by it
+        sample.set_metainfo(dict(img_padding_size=(0, padded[1] - size[1], 0, padded[0] - size[0])))
+    return sample
+
+
+@contextmanager
+def given_maps(backbone: Backbone, maps: tuple[Output, ...] | None) -> Iterator[None]:
+    """In the `with` block, the backbone returns maps that are computed already; without maps, it computes them."""
+    if maps is None:
+        yield
+        return
+    backbone.forward = lambda *args, **kwargs: maps  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del backbone.forward
+
+
+class Queries:
+    """Limits the queries of a two-stage detector to the locations of its images: mmdet fails if these are fewer."""
+
+    def __init__(self, detector: DeformableDETR) -> None:
+        self.detector = detector
+        self.total = detector.num_queries
+        detector.bbox_head.test_cfg = copy.copy(detector.bbox_head.test_cfg)  # that of the config stays as it is
+        self.max_per_img = detector.bbox_head.test_cfg.get('max_per_img')  # None: as many as there are queries
+        detector.encoder.register_forward_pre_hook(self.choose, with_kwargs=True)
+        detector.decoder.register_forward_pre_hook(self.cut, with_kwargs=True)
+
+    def choose(self, encoder: nn.Module, args: object, kwargs: dict[str, Any]) -> None:
+        """Sets how many of the locations, `query` in `(B, N, C)`, become queries."""
+        detector, locations = self.detector, kwargs['query'].shape[1]
+        detector.num_queries = number = min(self.total, locations)
+        head = detector.bbox_head
+        if self.max_per_img is not None:
+            choices = number * (head.num_classes if head.loss_cls.use_sigmoid else 1)
+            head.test_cfg['max_per_img'] = min(self.max_per_img, choices)
+        if locations < self.total:
+            # mmengine logs the same warning once.
+            print_log(f'images with fewer locations than num_queries={self.total} have a query for each location, and '
+                      'no more boxes.', 'current', logging.WARNING)
+
+    def cut(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+            ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Cuts queries `(B, Q, C)`, and their mask, to the number of boxes; the denoising queries come first."""
+        number = kwargs['reference_points'].shape[1]
+        kwargs['query'] = kwargs['query'][:, :number]
+        if kwargs.get('self_attn_mask') is not None:
+            kwargs['self_attn_mask'] = kwargs['self_attn_mask'][:number, :number]
+        return args, kwargs

@@ -9,8 +9,7 @@ from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_for, check_model_of, check_new, to_delta
-from cpvt_mm.zoo.families import RELEASED, SCHEME
-from cpvt_mm.zoo.family import APACHE
+from cpvt_mm.zoo.members import APACHE, RELEASED, SCHEME
 from openmmlab_data.channels import Bands, measure_bands
 from openmmlab_data.config_of_data import check_hooks, config_of
 from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
@@ -19,13 +18,12 @@ from openmmlab_data.fitted_model import fit_model, is_for_cpu, most_boxes, start
 from openmmlab_data.form.dataset import LabelledData
 from openmmlab_data.image_sizes import Fit, fit_images, padding_share
 from openmmlab_data.readers.layouts import ReadingOptions
-from openmmlab_data.readers.own_data import find_data, task_for
+from openmmlab_data.readers.own_data import about_masks, find_data, task_for
+from openmmlab_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
 from openmmlab_data.written_labels import write_labels
-from openmmlab_runs.batch_size import choose_batch
 from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_runs.config_text import assignments, comment
 from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 
@@ -50,7 +48,8 @@ class _Start:
     name: str  # of the config to inherit from
     old: Config  # that config
     new: Config  # with the backbone that is wanted
-    load_from: str | None  # the checkpoint of the whole model
+    load_from: str | None  # a checkpoint of the model
+    is_trained: bool  # whether that has more than the backbone: then the data must not change what it was trained with
     sentences: list[str]  # about its weights, and what it cannot keep
 
     def changes(self) -> dict[str, Any]:
@@ -85,11 +84,12 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
                                      out.with_name(f'{out.stem}_images').resolve())
     data = find_data(Path(source), options_of_data, asked.val, asked.seed, asked.group_by)
     task = task_for(data, asked.task, of_model)
-    bands = measure_bands(data, load_from)
+    data.notes += about_masks(data, task) if wanted is None else []
     start = _choose_model(asked, task, base, model, load_from)
+    bands = measure_bands(data, start.load_from)
     fit = _fit(asked, task, data, bands, start)
     is_small = is_for_cpu(start.new.model)
-    batch = asked.batch if isinstance(asked.batch, int) else BATCH[is_small]
+    batch = asked.batch or BATCH[is_small]
     check_hooks(start.new, asked)
     padding = pad_exactly(start.new.model, padding_share(data, fit, batch), batch)
     lines = [*describe_data(data, fit, bands), *start.sentences, *padding, *_hint(data, task, base)]
@@ -97,11 +97,9 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
         labels = write_labels(out.with_name(f'{out.stem}_annotations'), data)
         own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
                         most_boxes(start.new.model))
-        values = {'_base_': inherited, **own, **start.changes(), 'load_from': load_from}
-        if asked.batch == 'auto':
-            write_text(out, assignments(values))
-            values['batch_size'], sentence = choose_batch(load_config(out), batch)
-            lines.append(sentence)
+        if start.is_trained:
+            own['default_hooks'] |= VALIDATE_FIRST
+        values = {'_base_': inherited, **own, **start.changes(), 'load_from': start.load_from}
         write_text(out, f'{comment(lines)}\n{assignments(values)}')
     return lines
 
@@ -117,12 +115,15 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
         sentences = [sentence]
         if base or arch not in FOR_CPU:
             which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
-            swap = partial(swap_backbone, schedule=bool(base), **which)
+            swap = partial(swap_backbone, optimizer=bool(base), **which)
     if asked.random_weights and load_from:
         raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
+    new = swap(old) if swap else copy.deepcopy(old)
+    if not asked.random_weights:
+        load_from = load_from or new.get('load_from')
     if load_from:
         sentences.append(f'The model starts from {load_from}.')
-    return _Start(name, old, swap(old) if swap else copy.deepcopy(old), load_from, sentences)
+    return _Start(name, old, new, load_from, load_from is not None and is_trained(new, load_from), sentences)
 
 
 def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | None, start: _Start) -> Fit:
@@ -132,8 +133,16 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
         start_at_random(start.new)
     if bands:
         take_bands(model, bands.channels)
-    fit = fit_images(data, TASKS[task].limits[is_for_cpu(model)], asked.scale)
-    start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), keeps_queries=bool(start.load_from))
+    limit = TASKS[task].limits[is_for_cpu(model)]
+    fit = fit_images(data, limit, asked.scale)
+    if start.is_trained:
+        kept = ['anchors and normalization stay']
+        if not asked.scale and (as_trained := sizes_as_trained(start.old, data, limit)):
+            fit, sizes = as_trained
+            kept.append(f'images are {sizes} as in its tests (--scale WIDTH HEIGHT changes it)')
+        start.sentences.append(f'The model is trained already: {", ".join(kept)}, and {slow_down(start.new)}. It is '
+                               'validated before the first iteration, too.')
+    start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), start.is_trained)
     check_model_of(start.new, start.load_from)
     return fit
 

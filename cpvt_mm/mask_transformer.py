@@ -9,19 +9,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
+from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.mask_losses import losses_at
 from cpvt_mm.models.cpvt import CPVT
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.models.neck import LayerNorm2d
 from cpvt_mm.models.pvt_parts import LayerScale, prepend
+from cpvt_mm.models.several_sizes import known_sizes
 from cpvt_mm.registry import HOOKS, MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import Grid, Size, to_map
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.packing import Packing
+from cpvt_mm.tokens.packing import Layout, Packing
 from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
@@ -81,6 +83,8 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 def extend(masks: Tensor, height: int, width: int) -> Tensor:
     """Crops masks to a height and width, or continues their last row and column there, without a gradient."""
     masks = masks[:, :, :height, :width]
+    if masks.shape[2:] == (height, width):
+        return masks
     extended = F.pad(masks.detach(), (0, width - masks.shape[3], 0, height - masks.shape[2]), mode='replicate')
     extended[:, :, :masks.shape[2], :masks.shape[3]] = masks
     return extended
@@ -120,13 +124,47 @@ class PlainMaskTransformer(CPVT):
         self.decoder = MaskPredictor(self.out_channels[0], self.patch_size, num_queries)
         self.mask_probs = [0.] * num_query_blocks  # of masked attention in training
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Returns the layer of a parameter, and the number of layers, as the authors of EoMT count them.
+
+        A layer is a block. That of the first block includes the patch embedding and tokens, that of the last one the
+        norm, the queries and all else. With `layer_decay_rate=0.8`, the last of 12 blocks has the full learning rate,
+        and the first one 0.8**11 times that.
+        """
+        layer, number = super().get_layer_depth(param_name, prefix)
+        return min(max(layer - 1, 0), number - 3), number - 2
+
+    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
+                ) -> tuple[Output, ...]:
+        """Predicts masks as the class says; arguments are those of the backbone.
+
+        If sizes are known, cells beside an image continue those at its border, whatever the batch is padded to.
+        """
+        outs = super().forward(x, valid_sizes, num_frames)
+        sizes, whole = known_sizes(x, valid_sizes) if self.padding else None, (x.shape[2], x.shape[3])
+        if sizes is None:
+            return self.fit_outputs(outs, whole, whole)
+        return tuple((queries, self.continued(masks, sizes)) for queries, masks in outs)
+
+    def continued(self, masks: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """Replaces cells of masks beside images of some heights and widths by the nearest cells of the images."""
+        images = []
+        for image, size in zip(masks.split(1), sizes, strict=True):
+            rows, columns = self.cells_of(size)
+            images.append(extend(image[:, :, :rows, :columns], masks.shape[2], masks.shape[3]))
+        return torch.cat(images)
+
+    def cells_of(self, size: Size) -> Size:
+        """Returns rows and columns of the masks of an image with a height and width in pixels."""
+        return grid_size((size[0] * self.decoder.scale, size[1] * self.decoder.scale), self.patch_size)
+
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         first = self.num_blocks - len(self.mask_probs)
         (x, layout), = self.tokens_after([first - 1], x, grid)
-        return self.predict(x, layout, grid, self.blocks[first:], self.position_encoding, self.norm)
+        return self.predict(x, layout, self.blocks[first:], self.position_encoding, self.norm)
 
-    def predict(self, x: Tensor, layout: Layout, pixels: Cells, blocks: Iterable[Any],
-                encodings: PositionEncodings, norm: nn.Module) -> tuple[Output, ...]:
+    def predict(self, x: Tensor, layout: Layout, blocks: Iterable[Any], encodings: PositionEncodings, norm: nn.Module
+                ) -> tuple[Output, ...]:
         """Runs blocks with queries, after tokens of a layout; returns the outputs of `forward`."""
         outs: tuple[Output, ...] = ()
         queries = self.decoder.queries
@@ -140,12 +178,10 @@ class PlainMaskTransformer(CPVT):
                     attention_mask(masks, of, prob) for (_, masks), of in zip(predicted, layout.grids, strict=True)
                 ]) if prob else encodings
             x = self.run_block(block, x, layout, acting)
-        outs += in_batch(self.decoder(norm(x), layout), layout),
-        return self.fit_outputs(outs, (0, 0), (pixels.height, pixels.width)) if isinstance(pixels, Grid) else outs
+        return *outs, in_batch(self.decoder(norm(x), layout), layout)
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
-        height, width = grid_size((wanted[0] * self.decoder.scale, wanted[1] * self.decoder.scale), self.patch_size)
-        return tuple((out[0], extend(out[1], height, width)) for out in outs)
+        return tuple((out[0], extend(out[1], *self.cells_of(wanted))) for out in outs)
 
 
 @MODELS.register_module()
@@ -175,19 +211,22 @@ class FrozenMaskTransformer(PlainMaskTransformer):
         self.frozen_stages = self.num_blocks
         self.freeze()
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         kept, laterals = self.tokens_after(self.out_indices, x, grid), []
         for (x, _), norm, mlp, scale in zip(kept, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
                                             strict=True):
             x = norm(self.norm(x).flatten(0, 1)).view_as(x)
             laterals.append(scale(x + mlp(x)))
-        return self.predict(torch.stack(laterals).sum(0), kept[0][1], grid, self.decoder_blocks, self.decoder_encoding,
+        return self.predict(torch.stack(laterals).sum(0), kept[0][1], self.decoder_blocks, self.decoder_encoding,
                             self.decoder_norm)
 
 
 @MODELS.register_module()
 class PlainMaskHead(models.Mask2FormerHead):
-    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmdet's Mask2Former."""
+    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmdet's Mask2Former.
+
+    The losses compare masks in images without their padding.
+    """
 
     def __init__(self, in_channels: int, num_things_classes: int = 80, num_stuff_classes: int = 53,
                  train_cfg: dict[str, Any] | None = None, test_cfg: dict[str, Any] | None = None) -> None:
@@ -195,7 +234,7 @@ class PlainMaskHead(models.Mask2FormerHead):
         self.num_things_classes, self.num_stuff_classes = num_things_classes, num_stuff_classes
         self.num_classes, self.train_cfg, self.test_cfg = num_things_classes + num_stuff_classes, train_cfg, test_cfg
         if train_cfg:
-            self.assigner, self.sampler = (registry.TASK_UTILS.build(train_cfg[key]) for key in ('assigner', 'sampler'))
+            self.assigner = registry.TASK_UTILS.build(train_cfg['assigner'])
             for key in ('num_points', 'oversample_ratio', 'importance_sample_ratio'):
                 setattr(self, key, train_cfg[key])
         self.cls_embed = nn.Linear(in_channels, self.num_classes + 1)
@@ -213,15 +252,43 @@ class PlainMaskHead(models.Mask2FormerHead):
         self.num_queries = x[0][0].shape[1]
         return [self.cls_embed(queries) for queries, _ in x], [masks for _, masks in x]
 
+    def loss_by_feat(self, all_cls_scores: Sequence[Tensor], all_mask_preds: Sequence[Tensor],
+                     batch_gt_instances: list[InstanceData], batch_img_metas: list[dict[str, Any]]
+                     ) -> dict[str, Tensor]:
+        """Returns the losses of each layer, as Mask2Former names them; the last layer has the short names."""
+        counted = [self.counted_pixels(one.masks, meta)
+                   for one, meta in zip(batch_gt_instances, batch_img_metas, strict=True)]
+        losses, last = dict[str, Tensor](), len(all_cls_scores) - 1
+        for layer, (scores, masks) in enumerate(zip(all_cls_scores, all_mask_preds, strict=True)):
+            prefix = '' if layer == last else f'd{layer}.'
+            each = losses_at(counted, self, scores, masks, batch_gt_instances)
+            losses.update(zip((f'{prefix}loss_{name}' for name in ('cls', 'mask', 'dice')), each, strict=True))
+        return losses
+
+    def counted_pixels(self, masks: Tensor, meta: dict[str, Any]) -> Tensor:
+        """Returns at which pixels losses compare masks `(N, H, W)` of an image, `(H, W)`: all but its padding."""
+        height, width = meta['img_shape'][:2]
+        counted = masks.new_zeros(masks.shape[1:], dtype=torch.bool)
+        counted[:height, :width] = True
+        return counted
+
 
 @MODELS.register_module()
 class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
-    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmseg."""
+    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmseg.
+
+    The losses compare masks at labelled pixels only. In mmseg's heads of mask queries and in the authors' code, an
+    unlabelled pixel counts as background of every mask.
+    """
 
     def __init__(self, in_channels: int, num_classes: int, ignore_index: int = 255,
                  train_cfg: dict[str, Any] | None = None) -> None:
         super().__init__(in_channels, num_classes, 0, train_cfg)
         self.align_corners, self.out_channels, self.ignore_index = False, num_classes, ignore_index
+
+    def counted_pixels(self, masks: Tensor, meta: dict[str, Any]) -> Tensor:
+        """Returns which pixels have a label, `(H, W)`: each is in a mask."""
+        return masks.any(0)
 
     def predict(self, x: Sequence[Predicted], batch_img_metas: list[dict[str, Any]], test_cfg: dict[str, Any]
                 ) -> Tensor:

@@ -4,6 +4,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cpvt_mm.batch_invariance import make_batch_invariant
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.coordinates import pad_or_crop
@@ -17,40 +18,30 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 from mmseg.structures import SegDataSample  # noqa: E402
 
 
-def _take_several_sizes(model: nn.Module, divisor: Any) -> bool:
-    """Makes a model batch-invariant if its batches have multiples of `divisor` pixels; returns whether it can be."""
-    from cpvt_mm.batch_invariance import make_batch_invariant  # after `require`, which says what is missing
-    try:
-        if divisor % 32 == 0:
-            make_batch_invariant(model)
-            return True
-    except UserError:  # of parts that it does not know
-        pass
-    return False
-
-
-@MODELS.register_module()
-class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
-    """mmdet's DetDataPreprocessor with the same arguments. It tells the image sizes, for `padding='exact'`."""
+class TakesSeveralSizes(TellsSizes):
+    """Mixin for both data preprocessors."""
 
     def take_several_sizes(self, model: nn.Module) -> bool:
         """Prepares a model to predict; returns whether test batches may have images of several sizes."""
-        return _take_several_sizes(model, self.pad_size_divisor)
+        try:
+            make_batch_invariant(model)
+        except UserError:  # its backbone depends on the batch
+            return False
+        return True
 
 
 @MODELS.register_module()
-class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
+class DetDataPreprocessor(TakesSeveralSizes, MMDetDataPreprocessor):
+    """mmdet's DetDataPreprocessor with the same arguments. It tells the image sizes, for `padding='exact'`."""
+
+
+@MODELS.register_module()
+class SegDataPreProcessor(TakesSeveralSizes, MMSegDataPreProcessor):
     """mmseg's SegDataPreProcessor with the same arguments, which tells the image sizes, for `padding='exact'`.
 
     In tests, images may have several sizes. Each is prepared as if it were alone, and then zero-padded to the largest
     height and width. Windows of sliding inference fill the batch.
     """
-
-    test_cfg: dict[str, Any] | None
-
-    def take_several_sizes(self, model: nn.Module) -> bool:
-        """Prepares a model to predict; returns whether test batches may have images of several sizes."""
-        return _take_several_sizes(model, (self.test_cfg or {}).get('size_divisor', 1))
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
         """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if they are not given."""

@@ -4,16 +4,17 @@ import importlib
 from mmengine import registry
 from mmengine.registry import Registry
 
-# Modules that need mmdet and mmseg. They are imported only when a config names their class.
+# Modules that need mmcv, mmdet and mmseg. They are imported only when a config names their class.
 LAZY_MODULES = {
-    'DetDataPreprocessor': 'cpvt_mm.preprocessors',
-    'SegDataPreProcessor': 'cpvt_mm.preprocessors',
-    **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer', 'PlainMaskHead', 'PlainMaskSegHead'),
-                    'cpvt_mm.mask_transformer'),
+    'BatchInvariantHook': 'cpvt_mm.batch_invariance',
+    'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
+    **dict.fromkeys(('DetDataPreprocessor', 'SegDataPreProcessor'), 'cpvt_mm.preprocessors'),
+    **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer', 'PlainMaskHead', 'PlainMaskSegHead',
+                     'MaskAnnealingHook'), 'cpvt_mm.mask_transformer'),
 }
 
 
-class ModelRegistry(Registry):
+class LazyRegistry(Registry):
     """A registry that imports the modules of `LAZY_MODULES` only when one of their classes is requested."""
 
     def get(self, key: str) -> type | None:
@@ -23,12 +24,11 @@ class ModelRegistry(Registry):
         return super().get(key)
 
 
-MODELS = ModelRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
-FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.zoo.families'])
-HOOKS = Registry('hook', parent=registry.HOOKS, scope='cpvt_mm', locations=['cpvt_mm.batch_invariance'])
-OPTIM_WRAPPER_CONSTRUCTORS = Registry(
-    'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
-    locations=['cpvt_mm.optim'])
+MODELS = LazyRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.zoo.load'])
+HOOKS = LazyRegistry('hook', parent=registry.HOOKS, scope='cpvt_mm')
+OPTIM_WRAPPER_CONSTRUCTORS = LazyRegistry(
+    'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm')
 
 # A root registry without a parent, because other scopes never build position encodings.
 POSITION_ENCODINGS = Registry('position encoding', scope='cpvt_mm', locations=['cpvt_mm.encodings'])

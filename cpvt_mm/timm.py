@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from cpvt_mm.tokens.validation import check_choice
 
 from .models import PyramidCPVT, create_backbone, list_backbones
-from .models.backbone import Backbone
-from .models.interfaces import last_of
+from .models.backbone import Backbone, last_of
 from .models.layers import Block, PyramidStage
-from .zoo.families import MEMBERS
+from .zoo.members import MEMBERS
 
 HUB = 'hf://'
 

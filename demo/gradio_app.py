@@ -13,6 +13,7 @@ if not find_spec('cpvt_mm'):
 import numpy as np
 
 from lab.shown_model import ShownModel
+from openmmlab_runs.engine.console import readable_console
 from openmmlab_runs.engine.resuming import last_checkpoint
 from openmmlab_runs.errors import UserError, exit_on_error, first_line, sentence
 from openmmlab_runs.redaction import redact_text
@@ -110,7 +111,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
 
 def find_checkpoint(path: Path) -> Path:
     """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
-    found = Path(last_checkpoint(path) or path) if path.is_dir() else path
+    found = Path(last_checkpoint(path, []) or path) if path.is_dir() else path
     if not found.is_file():
         raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')
     return found
@@ -130,8 +131,9 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     try:
-        build_app([find_checkpoint(path) for path in args.checkpoints]).launch(
-            server_name=args.host, server_port=args.port, show_error=True, max_file_size=UPLOAD)
+        with readable_console():
+            build_app([find_checkpoint(path) for path in args.checkpoints]).launch(
+                server_name=args.host, server_port=args.port, show_error=True, max_file_size=UPLOAD)
     except gr.Error as error:
         if isinstance(error.__cause__, UserError):  # its message is text, not HTML
             raise error.__cause__ from None

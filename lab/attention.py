@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from cpvt_mm.archs import STRIDES
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention, Block, PyramidStage
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.zoo.family import STRIDES
 from lab.features import panels
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label

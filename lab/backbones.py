@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.benchmark import timer
 
+from cpvt_mm.archs import PYRAMID_ARCHS, PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.tokens.grid import Size
-from cpvt_mm.zoo.families import PYRAMID_ARCHS
-from cpvt_mm.zoo.family import PyramidArch
 from cpvt_mm.zoo.renaming import Format
 
 from .candidates import PEERS, Candidate, build_backbone, in_groups

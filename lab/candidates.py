@@ -10,14 +10,15 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from cpvt_mm.archs import PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR, group_clips
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import pad_or_crop
-from cpvt_mm.tokens.grid import Size, grid_of, to_tokens
-from cpvt_mm.zoo.family import PyramidArch
+from cpvt_mm.tokens.grid import Size, pixels
+from cpvt_mm.zoo.pyramid import OURS
 from cpvt_mm.zoo.renaming import Format
-from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, OURS, TWINS
+from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, TWINS
 from openmmlab_runs.errors import UserError, explain, first_line
 from openmmlab_runs.libraries import require
 
@@ -107,7 +108,7 @@ def in_groups(model: PyramidCPVT, x: Tensor, sizes: Sequence[Size]) -> tuple[Ten
     whole = x.shape[2], x.shape[3]
     for (padded, _), places in group_clips(sizes, 1, PAD_SIZE_DIVISOR).items():
         images = torch.cat([pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in places])
-        outs = model.outputs(to_tokens(images), grid_of(images))
+        outs = model.outputs(*model.stem(*pixels(images)))
         outs = cast(tuple[Tensor, ...], model.fit_outputs(outs, padded, whole))
         maps |= zip(places, zip(*(out.split(1) for out in outs), strict=True), strict=True)
     return tuple(map(torch.cat, zip(*(maps[i] for i in range(len(x))), strict=True)))

@@ -27,6 +27,7 @@ from openmmlab_runs.texts import printable, shell
 
 from .file_checks import Checked, check_files, find_copies
 from .form.account import Account
+from .form.account_text import summary_of
 from .measuring import is_coco, measure, read_pictures, sizes_of, suggest, to_table, to_table_of_channels
 from .painted_samples import SCOPES, draw_sheet
 from .written_labels import ACCOUNT
@@ -118,11 +119,13 @@ def account_of(plan: Plan, account: Account) -> list[str]:
     dataset: Any = plan.dataset
     file = Path(getattr(dataset, 'ann_file', None) or 'none')
     if (written := file.with_name(ACCOUNT)).is_file():
-        return written.read_text(encoding='utf-8').splitlines()
+        return summary_of(written.read_text(encoding='utf-8'))
     if not is_coco(plan):
         return []
     used = [dataset.get_data_info(index) for index in range(len(dataset))]
-    account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used))
+    ignored = sum(bool(other['ignore_flag']) for one in used for other in one['instances'])
+    account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used) - ignored)
+    account.leave('objects', f'objects have iscrowd=1 ({file.name}): losses and metrics ignore them', '', ignored)
     for what in ('images', 'objects'):
         account.leave(what, f'{what} are left out by mmdet ({file.name})', '', account.lost(what))
     return [*account.lines()]

@@ -44,7 +44,7 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
         data_root=f'{data.root}/', metainfo=metainfo, **_sizes(task, fit, bands), max_iters=iters, warm_up=warm_up,
         val_interval=max(min(iters, 100), iters // VALIDATIONS[bool(asked.early_stop)]), batch_size=batch,
         train_pipeline=_pipeline(task, bands, _augmentation(task, fit, bands), []),
-        test_pipeline=_pipeline(task, bands, [], [_test_resize(task, fit)]),
+        test_pipeline=_pipeline(task, bands, [], [_resize(task, fit)]),
         train_dataloader=_loader('train', labels, Code('batch_size'), dict(type='InfiniteSampler', shuffle=True), **(
             {} if data.is_semantic else dict(filter_cfg=dict(filter_empty_gt=asked.drop_empty)))),
         **_evaluation('val', task, labels, most), **_evaluation('test', task, labels, most),
@@ -102,16 +102,20 @@ def _pipeline(task: str, bands: Bands | None, after: list[dict[str, Any]], befor
 def _augmentation(task: str, fit: Fit, bands: Bands | None) -> list[dict[str, Any]]:
     flip = dict(type='RandomFlip', prob=0.5)
     if task != 'semantic':
-        return [dict(type='RandomCrop', crop_size=Code('crop_size')) if fit.crop else
-                dict(type='Resize', scale=Code('scale'), keep_ratio=True), flip]
+        resize = [] if fit.crop and fit.factor == 1 else [_resize(task, fit)]
+        # Images without objects stay; others are drawn again if a crop has none of their objects.
+        crop = [dict(type='RandomCrop', crop_size=Code('crop_size'), allow_negative_crop=True)] if fit.crop else []
+        hides = fit.crop or task == 'instances'  # a mask can lose its last pixel when it shrinks
+        keep = [dict(type='openmmlab_runs.KeepVisibleObjects')] if hides else []
+        return [*resize, *crop, flip, *keep]
     return [dict(type='RandomResize', scale=Code('scale'), ratio_range=(0.5, 2.0), keep_ratio=True),
             dict(type='RandomCrop', crop_size=Code('crop_size' if fit.crop else 'scale[::-1]'), cat_max_ratio=0.75),
             flip, *([] if bands else [dict(type='PhotoMetricDistortion')])]  # it is for BGR of 8 bits
 
 
-def _test_resize(task: str, fit: Fit) -> dict[str, Any]:
+def _resize(task: str, fit: Fit) -> dict[str, Any]:
     return dict(type='Resize', keep_ratio=True, **(
-        dict(scale_factor=1.) if _keeps(task, fit) else dict(scale=Code('scale'))))
+        dict(scale_factor=fit.factor) if _keeps(task, fit) else dict(scale=Code('scale'))))
 
 
 def _loader(split: str, labels: dict[str, dict[str, Any]], batch: Any, sampler: dict[str, Any], **more: Any

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mmengine.config import Config
 
@@ -43,8 +43,7 @@ class ConfigOptions:
         arch: The backbone. Defaults to None: 'pvtv2-b0', or the backbone of `base`.
         scale: Width and height of images in training. Defaults to None: measured.
         iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
-        batch: Batch size; 'auto' measures the largest that fits on this machine's GPU, if there is one (see
-            `openmmlab_runs.batch_size`). Defaults to None: 4 for nano and pvtv2-b0, else 8.
+        batch: Batch size. Defaults to None: 4 for nano and pvtv2-b0, else 8.
         val: See `find_data`. Defaults to None.
         seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
@@ -65,7 +64,7 @@ class ConfigOptions:
     arch: str | None = None
     scale: tuple[int, int] | None = None
     iters: int | None = None
-    batch: int | Literal['auto'] | None = None
+    batch: int | None = None
     val: str | None = None
     seed: int = 0
     base: str | None = None

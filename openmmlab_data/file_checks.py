@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
+from PIL import Image
 
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import dicts
@@ -73,6 +75,9 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
         image = decode_content(content, path, Kind.IMAGE)
         if isinstance(image, Finding):
             checked.findings.append(image)
+            if image.kind is Kind.BITS:  # it can be read
+                with Image.open(BytesIO(content)) as header:
+                    checked.size, turn = size_as_loaded(header), orientation(header)
         else:
             checked.size, turn = size_as_loaded(image), orientation(image)
     shape = _check_label_map(sample.label_map, labels, backend_args, checked) if sample.label_map else None

@@ -29,7 +29,7 @@ def is_for_cpu(model: dict[str, Any]) -> bool:
     return any(arch_of(part) in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 
-def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | None, keeps_queries: bool = False
+def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | None, is_trained: bool = False
               ) -> list[str]:
     """Sets what depends on the classes, on the sizes of images and boxes, and on the number of boxes, in place. Returns
     sentences on what the model cannot keep.
@@ -39,22 +39,26 @@ def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | 
         data: The data.
         fit: The sizes of images.
         scope: The library of the model, `default_scope` of its config.
-        keeps_queries: Whether the number of queries stays, because there are weights for them. Defaults to False.
+        is_trained: Whether anchors and the number of queries stay, because there are weights for them. Defaults to
+            False.
 
     Raises:
         UserError: If the model cannot be fitted to such data.
     """
     check_demands(model, {})
-    fit_sizes(model, data, fit)
+    fit_sizes(model, data, fit, is_trained)
     boxes = max((len(one.objects) for one in data.splits['train']), default=0) if len(fit.boxes) else 0
-    return [*_fit_limits(model, boxes, scope, keeps_queries), *fit_classes(model, Classes(data.classes), scope)]
+    return [*_fit_limits(model, boxes, scope, is_trained), *fit_classes(model, Classes(data.classes), scope)]
 
 
-def fit_sizes(model: dict[str, Any], data: LabelledData, fit: Fit) -> None:
-    """Sets anchors, and height and width of label maps' crops, in place."""
+def fit_sizes(model: dict[str, Any], data: LabelledData, fit: Fit, keep_anchors: bool = False) -> None:
+    """Sets anchors, and height and width of label maps' crops, in place. Weights for anchors are only right with these
+    anchors, so a trained model must keep them.
+    """
     for path, part in walk(model):
         # Guided anchoring has two generators, the second of which must have the sizes of the first.
-        if part.get('type') == 'AnchorGenerator' and len(fit.boxes) and path[-1:] == ('anchor_generator',):
+        if (part.get('type') == 'AnchorGenerator' and len(fit.boxes) and path[-1:] == ('anchor_generator',)
+                and not keep_anchors):
             _fit_anchors(part, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:

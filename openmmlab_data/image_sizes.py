@@ -25,6 +25,7 @@ class Fit:
     crop: int = 0  # the side of crops; 0 for none. Images of detectors keep their sizes with crops
     boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))  # scaled: root of the area, height / width
     notes: tuple[str, ...] = ()  # sentences about the choice
+    factor: float = 1.  # by which images of detectors are scaled before they are cropped, and in tests
 
 
 def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = None) -> Fit:
@@ -34,7 +35,7 @@ def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = N
     fitting = scale or _scaled(whole, limit)
     cost = (f'a prediction takes time and memory by the pixel, {sizes.prod(axis=1).max() / 1e6:.1f} million for the '
             'largest image; --scale WIDTH HEIGHT scales them.')
-    boxes = _boxes(data, fitting)
+    boxes = boxes_of(data, fitting)
     if data.is_semantic and not scale and max(whole) > limit and 0 < (width := _thinnest(data)) * limit < THIN * max(
             whole):
         return Fit(_scaled(whole, round(max(whole))), limit, notes=(
@@ -43,9 +44,14 @@ def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = N
     if not scale and len(boxes):
         is_varied, are_large = longest[2] > VARIED * longest[0], np.quantile(boxes[:, 0], .25) >= LARGE
         if (is_varied and not are_large) or (longest[2] > max(fitting) and np.median(boxes[:, 0]) < SMALL):
-            return Fit(fitting, min(limit, max(LEAST_CROP, int(longest[1]))), _boxes(data), (
+            return Fit(fitting, crop_for(data, limit), boxes_of(data), (
                 f'Images keep their sizes, and training crops them, since objects are small: {cost}',))
     return Fit(fitting, boxes=boxes)
+
+
+def crop_for(data: LabelledData, limit: int, factor: float = 1.) -> int:
+    """Returns the side of crops of images that keep their sizes, times a factor."""
+    return min(limit, max(LEAST_CROP, int(factor * np.median(sizes_of(data).max(axis=1)))))
 
 
 def sizes_of(data: LabelledData) -> np.ndarray:
@@ -60,7 +66,7 @@ def padding_share(data: LabelledData, fit: Fit, batch: int) -> float:
     """
     sizes = sizes_of(data)
     if fit.crop:
-        sizes = np.minimum(sizes, fit.crop)
+        sizes = np.minimum(np.rint(sizes * fit.factor), fit.crop)
     else:
         factors = np.minimum(max(fit.scale) / sizes.max(axis=1), min(fit.scale) / sizes.min(axis=1))
         sizes = np.rint(sizes * factors[:, None])
@@ -80,7 +86,8 @@ def _scaled(size: np.ndarray, limit: int) -> tuple[int, int]:
     return width, height
 
 
-def _boxes(data: LabelledData, scale: tuple[int, int] | None = None) -> np.ndarray:
+def boxes_of(data: LabelledData, scale: tuple[int, int] | None = None) -> np.ndarray:
+    """Returns the root of the area, and height / width, of all boxes for training, `(N, 2)`, as Resize scales them."""
     found = []
     for picture in data.splits['train']:
         factor = min(max(scale) / max(picture.size), min(scale) / min(picture.size)) if scale else 1.

@@ -25,6 +25,7 @@ from .image_sizes import fit_images, name_sizes
 from .readers.coco_files import note_records
 
 Measures = dict[str, Any]
+MOST_ROWS = 200  # classes of a table
 SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
@@ -104,11 +105,13 @@ def sizes_of(measures: Measures) -> str:
 def to_table(measures: Measures) -> Table:
     what = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
     table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *what)))
-    several = 'all' in measures and len(measures['classes']) > 1
-    for name, part in [*measures['classes'].items(), *([('all', measures['all'])] if several else [])]:
+    several, classes = 'all' in measures and len(measures['classes']) > 1, [*measures['classes'].items()]
+    for name, part in [*classes[:MOST_ROWS], *([('all', measures['all'])] if several else [])]:
         values = [f'{part["pixels"]:.2%}'] if 'pixels' in part else [
             str(part['objects']), ', '.join(f'{side:.0f}' for side in part['side'])]
         table.add_row(escape(printable(name)), str(part['images']), *values)
+    if len(classes) > MOST_ROWS:
+        table.caption = f'and {len(classes) - MOST_ROWS} more classes: --out writes all to statistics.json'
     return table
 
 
@@ -129,7 +132,7 @@ def suggest(cfg: Config, parts: Sequence[LabelledData]) -> Measures:
                   is_semantic=is_segmentor)
     fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(cfg.model)])
     model = copy.deepcopy(cfg.model)
-    fit_sizes(model, data, fit)
+    fit_sizes(model, data, fit, keep_anchors=bool(cfg.get('load_from')))  # weights are for the anchors of their config
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):

@@ -45,7 +45,9 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
             with suppress(Exception):  # the checks have named the file and its fault
                 info = dataset.get_data_info(index)
                 height, width = info.get('height', 1), info.get('width', 1)
-                objects, most = info.get('instances', []), max(10, min(MOST, int(MEMORY / (height * width))))
+                # Training does not use the others.
+                objects = [one for one in info.get('instances', []) if not one.get('ignore_flag')]
+                most = max(10, min(MOST, int(MEMORY / (height * width))))
                 info['instances'] = objects[::max(1, -(-len(objects) // most))]
                 cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > most)
                 *load, pack = dataset.pipeline.transforms

@@ -5,6 +5,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
+from openmmlab_data.form.account_text import account_text
 from openmmlab_data.form.dataset import LabelledData, Picture
 from openmmlab_data.form.folder import inside
 from openmmlab_data.form.label_map_files import to_classes
@@ -23,7 +24,7 @@ def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:
             raise UserError(f'image {odd[0]!r} has a name that begins or ends with a space, or has several lines, so '
                             'mmseg cannot read it from a list: rename it.')
     folder.mkdir()
-    write_text(folder / ACCOUNT, '\n'.join(data.account.lines()))
+    write_text(folder / ACCOUNT, account_text(data))
     write = _write_maps if data.is_semantic else _write_coco
     return {split: write(folder.resolve(), split, pictures, data) for split, pictures in data.splits.items()}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from math import inf
+from numbers import Integral, Real
 from typing import Any
 
 from .redaction import redact_text
@@ -26,11 +27,25 @@ class MissingFile(UserError, FileNotFoundError):
     """A file that a user named does not exist; the message is the sentence of a UserError."""
 
 
-def check_range(name: str, value: float, least: float, most: float = inf) -> None:
-    """Raises a UserError unless a number is from `least` to `most`; NaN is not."""
-    if not least <= value <= most:
+def check_range(name: str, value: Any, least: float, most: float = inf, is_whole: bool = False) -> None:
+    """Raises a UserError unless a value is a number from `least` to `most`; NaN and truth values are not."""
+    is_number = isinstance(value, Integral if is_whole else Real) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
         span = f'of at least {least}' if most == inf else f'from {least} to {most}'
-        raise UserError(f'{name} is {value}, but must be a number {span}: correct it.')
+        shown = value if isinstance(value, Real) else repr(value)
+        raise UserError(f'{name} is {shown}, but must be a {"whole " * is_whole}number {span}: correct it.')
+
+
+def check_path(name: str, value: object) -> None:
+    """Raises a UserError unless a value is a path or an address."""
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(f'{name} is {value!r}, but must be a path: correct it.')
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises a UserError unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise UserError(f'{name} is {value!r}, but must be True or False: correct it.')
 
 
 def first_line(error: BaseException) -> str:

@@ -1,12 +1,13 @@
 """Lists images, and writes files atomically: a file is complete or does not exist."""
 import errno
 import io
+import json
 import os
 import platform
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar('T')
+META = 'openmmlab_meta'  # a key in the header of a safetensors file
 
 # Numbers of errors of a full disk: no space, quota exceeded, and file size limit exceeded.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -126,11 +128,15 @@ def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] 
         picture.save(temporary, format='jpeg' if path.suffix == '.jpg' else 'png', quality=95)
 
 
-def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
-    """Returns a checkpoint as a file of torch.save, or a dict of tensors as one of safetensors, an optional package."""
+def to_bytes(content: dict[str, Any], safetensors: bool = False, meta: Mapping[str, Any] = {}) -> bytes:
+    """Returns a checkpoint as a file of torch.save, or a dict of tensors as one of safetensors, an optional package.
+
+    A safetensors file has `meta`, which must be plain, in its header, as JSON under the key `META`.
+    """
     if safetensors:
         from safetensors.torch import save
-        return save({name: tensor.clone().contiguous() for name, tensor in content.items()})
+        header = {META: json.dumps(meta)} if meta else None
+        return save({name: tensor.clone().contiguous() for name, tensor in content.items()}, header)
     buffer = io.BytesIO()  # on a full disk, torch.save to a file would raise a RuntimeError about something else
     torch.save(content, buffer)
     return buffer.getvalue()

@@ -1,14 +1,12 @@
-"""Groups of an optimizer: parameters with equal options are one group, and a state of other groups is rearranged."""
+"""Groups of an optimizer: parameters with equal options are one group; a resumed run has those of its checkpoint."""
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 import torch
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from mmengine.registry import OPTIMIZERS
 from torch import nn
-from torch.optim import Optimizer
 
 from .errors import first_line, show
 from .registry import OPTIM_WRAPPER_CONSTRUCTORS
@@ -36,7 +34,8 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 def _refusal(cfg: dict[str, Any], model: nn.Module) -> str:
     """Returns why a fused optimizer cannot step, which torch would tell in the first iteration; '' if it can."""
     try:
-        for device, dtype in {(one.device, one.dtype) for one in model.parameters() if one.requires_grad}:
+        for device, dtype in {(parameter.device, parameter.dtype) for parameter in model.parameters()
+                              if parameter.requires_grad}:
             probe = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
             probe.grad = torch.zeros_like(probe)
             OPTIMIZERS.build(dict(cfg, params=[probe])).step()
@@ -47,7 +46,8 @@ def _refusal(cfg: dict[str, Any], model: nn.Module) -> str:
 
 def _merge(wrapper: OptimWrapper) -> None:
     groups = wrapper.optimizer.param_groups
-    order = {parameter: place for place, parameter in enumerate(one for group in groups for one in group['params'])}
+    order = {parameter: place for place, parameter in enumerate(
+        parameter for group in groups for parameter in group['params'])}
     firsts = _firsts(groups)
     for number, first in enumerate(firsts):
         if number != first:
@@ -60,38 +60,28 @@ def _merge(wrapper: OptimWrapper) -> None:
 def _clip(clip: Callable[..., Any], order: Mapping[nn.Parameter, int], parameters: Sequence[nn.Parameter],
           **settings: Any) -> Any:
     """Clips gradients in the given order of parameters, with which the last bits of their norm change."""
-    return clip(sorted(parameters, key=lambda one: order.get(one, len(order))), **settings)
+    return clip(sorted(parameters, key=lambda parameter: order.get(parameter, len(order))), **settings)
 
 
 def _firsts(groups: Sequence[Mapping[str, Any]]) -> list[int]:
     """Returns for each group the number of the first one with the same options."""
     options = [{key: value for key, value in group.items() if key != 'params'} for group in groups]
-    return [options.index(one) for one in options]
+    return [options.index(option) for option in options]
 
 
-def regroup(state: dict[str, Any], places: Mapping[nn.Parameter, tuple[int, int]], optimizer: Optimizer
-            ) -> list[int] | None:
-    """Arranges the state of an optimizer, in place, for another one with the same parameters in other groups.
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class UnmergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """Builds mmengine's groups, one for each parameter, in runs that resume a checkpoint of mmengine."""
 
-    Parameters that have had the same options must have the same ones now, whatever their values: these are the state's,
-    but for `fused`, which changes no more than the last bits. `places` are the number of the group in the state, and
-    that in the group, of each parameter. Returns the number in the state of each group of the optimizer; None, with
-    nothing changed, if groups do not match.
+
+def keep_groups(wrapper: dict[str, Any], state: dict[str, Any]) -> None:
+    """Sets, in an optimizer wrapper's config, the constructor that builds the groups of a checkpoint's optimizer.
+
+    Args:
+        wrapper: The config's `optim_wrapper`, which is changed in place.
+        state: The state dict of the checkpoint's optimizer. Plain mmengine writes a group for each parameter.
     """
-    theirs, ours = state['param_groups'], optimizer.param_groups
-    old, new = _firsts(theirs), _firsts(ours)
-    if {*places.values()} != {(number, index) for number, group in enumerate(theirs)
-                              for index in range(len(group['params']))}:
-        return None
-    pairs = {(old[places[one][0]], new[number]) for number, group in enumerate(ours) for one in group['params']}
-    if not len(pairs) == len({*old}) == len({*new}):
-        return None
-    chosen, groups, number, keys = [places[group['params'][0]][0] for group in ours], [], count(), dict[Any, int]()
-    for group, first in zip(ours, chosen, strict=True):
-        fused = {key: group[key] for key in ('fused',) if key in group}
-        groups.append({**theirs[first], **fused, 'params': [next(number) for _ in group['params']]})
-        keys.update(zip((theirs[place]['params'][index] for place, index in map(places.__getitem__, group['params'])),
-                        groups[-1]['params'], strict=True))
-    state['state'] = {keys.get(key, key): value for key, value in state['state'].items()}
-    state['param_groups'] = groups
-    return chosen
+    groups = state['param_groups']
+    if len(groups) > 1 and all(len(group['params']) == 1 for group in groups) and (
+            wrapper.get('constructor') in (None, DefaultOptimWrapperConstructor.__name__)):
+        wrapper['constructor'] = f'openmmlab_runs.{UnmergedOptimWrapperConstructor.__name__}'

@@ -11,16 +11,25 @@ from urllib.parse import quote, quote_plus, unquote
 
 from .texts import printable
 
-# Words of a name that say that the value is a secret.
-SECRET = re.compile(
-    r'(^|_)((key|pass|pwd|o?auth|sig|cred|cookie|passcode|connection_?string)s?|[a-z]*(token|secret|password|passwd|'
-    r'passphrase|credential|authorization|signature)s?|(access|account|api|auth|client|encryption|hub|private|sas|secret|'
-    r'security|session|shared|signing|storage|subscription|user)key(id|s)?)(_|$)')
+# Ends of words that say that the value is a secret, whatever stands before: masterkey, userpwd, githubtoken.
+END = r'token|secret|password|passwd|pwd|passphrase|passcode|credential|auth|authorization|signature|cookie|key'
+# What may follow them: keyfile, tokens, secretid. A file with a secret is one, too.
+MORE = 's?|ids?|files?|json|pem|data|strings?|pairs?|stores?|rings?|phrases?|pass|material|hash|b'
+# Words that end in the same way by chance.
+CHANCE = '(mon|don|tur|hoc|joc|whis|lac|malar|hot|low|off|sub|turn)keys?'
+SHORT = 'pass|sig|cred|creds|pem|jwt|bearer|dsn|webhook|(connection|conn)_?string'
+HOSTS = 'github|gitlab|gh|gl|git|bitbucket|azure|ado|devops|jira|databricks|personal|access|my|user|bot|ci|api'
+LOGINS = 'user|db|sql|mysql|root|admin|smtp|ftp|http|proxy|login|my|ssh|mail|redis|mongo|postgres|pg'
+SECRET = re.compile(rf'(^|_)(?!{CHANCE}(_|$))([a-z]*({END})({MORE})|({SHORT})|({LOGINS})pass|({HOSTS})_?pats?'
+                    '|session_?ids?)(_|$)')
+# Beginnings that services give to their tokens, so that these are found without a name.
+FORM = re.compile(r'\b(gh[pousr]_\w{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z\d]{30,}|xox[abeoprs]-[\w-]{10,}'
+                  r'|sk-[\w-]{32,}|(AKIA|ASIA)[A-Z\d]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+)')
 # Names in configs of OpenMMLab's libraries that have such a word, and are none.
 ORDINARY = re.compile(
     r'(algorithm|collate|collect_video|cond_stage|custom|(default_)?meta|first_stage|greater|gt|ignore|image|img|input|'
     r'label|less|loss|magnitude|mask|metric|norm|out|output|pred|published|result|rule|sample|scatter|seq|skip_type|split|'
-    r'target|train|val)_keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
+    r'target|train|val)_?keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
     r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
     r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
 # Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
@@ -65,6 +74,7 @@ def redact_text(text: str) -> str:
     """Returns text without the secrets that are known, whose addresses have no password, no signature and no token."""
     if '://' in text:
         text = QUERY.sub(_unsigned, USER.sub('', text))
+    text = FORM.sub(HIDDEN, text)
     text = VARIABLE.sub(rf'\1{HIDDEN}', CONNECTION.sub(rf'\1={HIDDEN}', text))
     return _pattern(frozenset(known)).sub(HIDDEN, text) if known else text
 

@@ -14,8 +14,9 @@ LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmml
 DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,
                          locations=['openmmlab_runs.engine.seeding'])
 TRANSFORMS = Registry('transform', parent=registry.TRANSFORMS, scope=SCOPE,
-                      locations=['openmmlab_runs.pictures.load_bands'])
-FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.signals'])
+                      locations=['openmmlab_runs.pictures.load_bands', 'openmmlab_runs.data.visible_objects'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=[
+    'openmmlab_runs.signals', 'openmmlab_runs.hub_files'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope=SCOPE,
     locations=['openmmlab_runs.optimizer_groups'])

@@ -26,7 +26,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.zoo.families import FORMATS, RELEASED, SCHEME, find_released
+from cpvt_mm.zoo.families import FORMATS, find_released
+from cpvt_mm.zoo.members import RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fetching import cache_file
 from openmmlab_runs.errors import UserError
 from tests.pictures import random_image
@@ -51,8 +52,8 @@ NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 
 # A backbone of each kind, for tests that try them all.
 BACKBONES = {
-    'conv': partial(PyramidCPVT, NARROW), 'pool': partial(PyramidCPVT, NARROW, sr_mode='pool'),
-    'pvtv2': partial(PyramidCPVT, NARROW, patch_mode='overlap', mlp_mode='conv', stage_norm=True),
+    'conv': partial(PyramidCPVT, NARROW), 'pool': partial(PyramidCPVT, dict(NARROW, sr_mode='pool')),
+    'pvtv2': partial(PyramidCPVT, dict(NARROW, patch_mode='overlap', mlp_mode='conv', stage_norm=True)),
     'plain': partial(CPVT, NARROW_PLAIN)}
 WITH_CP = (False, 'selective', True)
 

@@ -114,7 +114,7 @@ def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_
                     '--iters', 2, '--batch', 2) == ''
     printed = capsys.readouterr().out
     assert f'{data} has COCO annotations.' in printed
-    assert 'left out: 1 objects lie outside of their image, or are smaller than a pixel, such as ' in printed
+    assert 'left out: 1 objects lie more than half outside of their image, such as ' in printed
     assert (tmp_path / 'my_annotations/samples.png').exists()
     *_, last = printed.splitlines()
     told, _, command = last.rpartition(' Next: ')

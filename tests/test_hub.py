@@ -14,8 +14,7 @@ from torch import nn
 import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones, load_pretrained
 from cpvt_mm.models.create import load_backbone
-from cpvt_mm.zoo.families import RELEASED
-from cpvt_mm.zoo.family import Member
+from cpvt_mm.zoo.members import RELEASED, Member
 from openmmlab_runs.checkpoints.loading import build
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
@@ -148,14 +147,14 @@ def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) ->
     file, known = tmp_path / 'config.json', dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
     file.write_text(json.dumps(json.loads(file.read_text()) | known))  # keys that the hub knows are no arguments
     assert_same(model, Named.from_pretrained(tmp_path))
-    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the backbone with names'):
+    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the model with names'):
         CPVT(NARROW_PLAIN, position_encoding=dict(type=PEG)).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"Named got \('nano',\) without names, .*: build it with name=value\."):
         Named('nano').save_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(('change', 'words'), [
-    (dict(clstoken=True), "does not fit a CPVT (__init__() got an unexpected keyword argument 'clstoken')"),
+    (dict(clstoken=True), "does not fit a CPVT (CPVT.__init__() got an unexpected keyword argument 'clstoken')"),
     (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
     ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value')])
 def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:
@@ -172,12 +171,12 @@ def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
     monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(
         folder_path, tmp_path / repo_id))
-    for module in ('huggingface_hub.hub_mixin', 'cpvt_mm.hub'):
+    for module in ('huggingface_hub.hub_mixin', 'openmmlab_runs.hub_files'):
         monkeypatch.setattr(f'{module}.hf_hub_download', lambda repo_id, filename, **_: str(
             tmp_path / repo_id / filename))
     model.push_to_hub('me/narrow')
     assert {path.name for path in (tmp_path / 'me/narrow').iterdir()} == {
         'config.json', 'model.safetensors', 'README.md'}
     for away in ('', 'the hub does not answer'):
-        monkeypatch.setattr('cpvt_mm.hub.unreachable', lambda place, away=away: away)
+        monkeypatch.setattr('openmmlab_runs.hub_files.unreachable', lambda place, away=away: away)
         assert_same(CPVT.from_pretrained('me/narrow'), model)

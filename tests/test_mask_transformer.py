@@ -132,7 +132,9 @@ def test_weights_of_a_vit_fill_all_but_the_decoder_which_learns_at_the_full_rate
     assert 'decoder.queries' in refusal(load_pretrained, model, tmp_path / 'vit.pth')
     load_pretrained(model, tmp_path / 'vit.pth', allow_missing='decoder')
     assert torch.equal(model.blocks[3].attn.q.weight, vit.blocks[3].attn.q.weight)
-    assert [model.get_layer_depth(name) for name in ('decoder.queries', 'blocks.3.attn.q.weight')] == [(5, 6), (4, 6)]
+    assert [model.get_layer_depth(name) for name in (
+        'decoder.queries', 'norm.weight', *(f'blocks.{i}.attn.q.weight' for i in range(4)), 'patch_embed.proj.weight')
+            ] == [(layer, 4) for layer in (3, 3, 0, 1, 2, 3, 0)]
 
 
 @pytest.mark.parametrize('arguments, words', [

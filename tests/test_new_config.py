@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from PIL import Image
 
@@ -72,7 +71,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
         'param_scheduler.1.T_max': 1750, 'train_cfg.max_iters': 2000, 'train_cfg.val_interval': 500,
         'train_dataloader.batch_size': 3, 'default_hooks.checkpoint.interval': 500},
      '1 images are in no list of a split'),
-    (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(type='RandomCrop', crop_size=(480, 480)),
+    (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(
+        type='RandomCrop', crop_size=(480, 480), allow_negative_crop=True),
                   'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "(padding='exact', from 30%"),
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4
@@ -154,7 +154,7 @@ def with_averages(root: Path) -> None:
 @pytest.mark.parametrize('write, options, words', [
     (lambda root: None, {}, 'does not exist'), (lambda root: root.mkdir(), {}, 'is empty'),
     (changed(voc, lambda root: shutil.rmtree(root / 'Annotations')), {}, 'has 4 images, but no annotations of them'),
-    (changed(voc, yolo), {}, 'has Pascal VOC and YOLO: name'),
+    (changed(voc, yolo), {}, 'has Pascal VOC (Annotations/a.xml) and YOLO (labels/train/a.txt): name'),
     (changed(yolo, lambda root: (root / 'images/train/a.jpg').write_bytes(b'')), {}, 'train/a.jpg cannot be read'),
     (changed(label_maps, lambda root: cut(root / 'train/masks/a_mask.png')), {}, 'a_mask.png cannot be read'),
     (changed(label_maps, lambda root: save(root / 'train/masks/a_mask.png', PIXELS)), {}, 'name one with --col'),
@@ -218,16 +218,6 @@ def test_validation_may_be_another_file_or_folder(data: Path, tmp_path: Path) ->
     shutil.rmtree(tmp_path / 'more/ImageSets')
     own = loaded(find_data(tmp_path / 'boxes', val=str(tmp_path / 'more')), tmp_path / 'out')['val']
     assert {own.get_data_info(index)['instances'][0]['bbox_label'] for index in range(4)} == {1}
-
-
-def test_a_measured_batch_is_a_number_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(cfg: Config, default: int) -> tuple[int, str]:
-        assert default == cfg.train_dataloader.batch_size == 4
-        return 16, 'It is 16.'
-
-    monkeypatch.setattr('cpvt_mm.data_config.choose_batch', measure)
-    cfg, lines = made(label_maps, tmp_path, batch='auto')
-    assert cfg.train_dataloader.batch_size == 16 and lines[-1] == 'It is 16.'
 
 
 @pytest.mark.slow

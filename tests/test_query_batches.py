@@ -3,26 +3,21 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mmdet.structures import DetDataSample
-from mmdet.structures.mask import BitmapMasks
+from mmdet.testing import demo_mm_inputs
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.structures import InstanceData, PixelData
-from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import make_batch_invariant
-from cpvt_mm.batch_layers import Batch
 from cpvt_mm.swap import read_config
 from cpvt_mm.tokens.batch_info import told_about
-from tests.conftest import ROOT, UPERNET, refusal
+from tests.conftest import ROOT, UPERNET
+from tests.test_batch_invariance import CONFIGS as STOCK
 from tests.test_batch_invariance import PADS, SIZES, TWO_STAGE, built, predict
 from tests.test_preprocessors import exact
 
@@ -101,14 +96,18 @@ CONFIGS: dict[str, Callable[[], Config]] = {
 
 def in_float64(kind: str) -> nn.Module:
     """A model with random weights, and its preprocessor, in float64."""
-    model: Any = built(CONFIGS[kind]()).double()
+    return double(built(CONFIGS[kind]()))
 
-    def double(_: nn.Module, args: object, data: dict[str, Any]) -> dict[str, Any]:
+
+def double(model: Any) -> nn.Module:
+    model = model.double()
+
+    def double_images(_: nn.Module, args: object, data: dict[str, Any]) -> dict[str, Any]:
         told = told_about(data['inputs'])
         assert told
         return dict(data, inputs=told.attach(data['inputs'].double()))
 
-    model.data_preprocessor.register_forward_hook(double)
+    model.data_preprocessor.register_forward_hook(double_images)
     return model
 
 
@@ -142,6 +141,28 @@ def test_an_image_has_the_result_that_it_has_alone(kind: str) -> None:
     assert numbers == [3] * 7 if kind == 'ddq-small' else numbers == [200, 200, 200, 193, 170, 200, 128]
 
 
+SLIDE = dict(mode='slide', crop_size=(64, 64), stride=(48, 48))
+
+
+@pytest.mark.parametrize('kind, options', [
+    ('mask-rcnn', {'neck.type': 'mmdet.PAFPN'}), ('mask-rcnn', {'neck.norm_cfg': dict(_delete_=True, type='IN')}),
+    ('mask-rcnn', {'roi_head.bbox_roi_extractor.roi_layer.aligned': False}),
+    ('mask-rcnn', {'rpn_head.loss_cls.use_sigmoid': False}), ('mask-rcnn', {'test_cfg.rpn.min_bbox_size': -1}),
+    ('mask-rcnn', {'data_preprocessor.pad_size_divisor': 48}), ('mask-rcnn-sfp', {'backbone.arch.patch_size': 14}),
+    ('retinanet', {'data_preprocessor.pad_size_divisor': 1}), ('upernet', {'decode_head.align_corners': True}),
+    ('upernet', {'test_cfg': SLIDE}), ('upernet', {'data_preprocessor.test_cfg': dict(_delete_=True, size=(200, 180))}),
+    ('upernet', {'data_preprocessor.test_cfg': None})])
+def test_any_parts_and_any_padding(kind: str, options: dict[str, object]) -> None:
+    cfg = STOCK[kind]()
+    cfg.merge_from_dict({f'model.{key}': value for key, value in options.items()})
+    if 'roi_head' in cfg.model:
+        cfg.model.roi_head.mask_head = None  # mmdet pastes masks in float32
+    model, images = double(built(cfg)), random_images(SIZES[:3])
+    make_batch_invariant(model)
+    alone = [predict(model, [image])[0] for image in images]
+    assert_same(predict(model, images), alone, kind)
+
+
 @pytest.mark.parametrize('kind', ['dino-small', 'mask2former', 'mask2former-mmseg', 'eomt'])
 def test_any_sizes(kind: str) -> None:
     model = in_float64(kind)
@@ -173,107 +194,6 @@ def test_in_float32_the_batch_changes_no_more_than_rounding_does(kind: str, name
     assert (together - alone).abs().max() <= 2 * rounding < 0.02 * alone.abs().max()  # each of two runs is rounded
 
 
-def test_a_query_that_may_attend_to_padding_only_attends_to_its_image() -> None:
-    batch = Batch()
-    batch.sizes, batch.whole, batch.masks = ((32, 32), (64, 64)), (64, 64), {}
-    padding = batch.padding((2, 2), torch.device('cpu')).flatten(1)
-    _, kwargs = batch.mask_attention(nn.Identity(), (), dict(cross_attn_mask=~padding[:, None]))
-    assert torch.equal(kwargs['cross_attn_mask'][:, 0], padding)
-
-
-def objects(model: Any, i: int) -> int:
-    """How many objects image `i` has; where masks are compared, one has none, and one more than there are queries."""
-    most = 12 if hasattr(model, 'panoptic_head') else 4  # mmseg has one object of each class
-    return 1 + i % 2 if hasattr(model, 'bbox_head') else (2, 3, 1, most, 1, 2, 0)[i]
-
-
-def sample_of(model: Any, i: int, height: int, width: int) -> DetDataSample | SegDataSample:
-    """Describes image `i`, with boxes, masks or a label map."""
-    number, metainfo = objects(model, i), dict(img_shape=(height, width), ori_shape=(height, width))
-    sides = torch.rand(2 * number, 2).sort(0)[0] * torch.tensor([width, height])
-    boxes = torch.cat([sides[:number], sides[number:]], 1)
-    masks = np.zeros((number, height, width), np.uint8)
-    for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
-        mask[top:bottom, left:right] = 1
-    if hasattr(model, 'decode_head'):
-        label_map = torch.full((1, height, width), 255)
-        for label in range(number):
-            label_map[0, label * 8:label * 8 + 8, ::2] = label
-        return SegDataSample(metainfo=metainfo, gt_sem_seg=PixelData(data=label_map))
-    return DetDataSample(metainfo=metainfo, gt_instances=InstanceData(
-        bboxes=boxes, labels=torch.zeros(number, dtype=torch.int64), masks=BitmapMasks(masks, height, width)))
-
-
-def losses(model: Any, images: list[Tensor], batch: Sequence[int]) -> dict[str, Tensor]:
-    """Losses of images of a batch, without those of denoising queries, which are random."""
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        samples = [sample_of(model, i, *image.shape[1:]) for i, image in enumerate(images)]
-    data = model.data_preprocessor(dict(inputs=[images[i] for i in batch], data_samples=[samples[i] for i in batch]),
-                                   True)
-    return {name: value for name, value in model(**data, mode='loss').items() if 'dn_' not in name}
-
-
-@pytest.mark.parametrize('kind', [
-    'deformable-detr', 'two-stage', 'dino', 'dino-small', 'mask2former', 'eomt', *(
-        pytest.param(kind, marks=pytest.mark.slow) for kind in (
-            'mask2former-mmseg', 'maskformer', 'maskformer-mmseg'))])
-def test_an_image_teaches_the_same_alone_and_in_a_batch(kind: str, float64: None,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tensor, 'float', Tensor.double)  # mmdet compares masks with targets in float32
-    model, images = in_float64(kind).train(), random_images(SIZES)
-    for layer in model.modules():
-        for name in {'p', 'dropout'} & {*vars(layer)}:  # nn.Dropout and nn.MultiheadAttention
-            setattr(layer, name, 0.)
-    batches, head = ([0, 1, 2], [3, 6]), getattr(model, 'panoptic_head', getattr(model, 'decode_head', None))
-    if kind != 'dino-small' and '2former' not in kind:  # top-k has too few locations, and points of masks are random
-        name = 'loss_bbox' if head is None else 'decode.loss_cls' if 'mmseg' in kind else 'loss_cls'
-        single = [losses(model, images, [i])[name] for i in batches[0]]
-        assert (torch.stack(single).mean() - losses(model, images, batches[0])[name]).abs() > 1e-3
-    make_batch_invariant(model, training=True)
-    for batch in batches:
-        torch.manual_seed(0)  # each image has the points that it has alone
-        alone = [losses(model, images, [i]) for i in batch]
-        torch.manual_seed(0)
-        numbers = torch.tensor([objects(model, i) for i in batch])
-        for name, value in losses(model, images, batch).items():
-            share = numbers if head is None else numbers.clamp(max=head.num_queries)
-            if head and 'loss_cls' in name:
-                weights = head.class_weight if 'mmseg' in kind else [1.] * 20  # there are objects of one class
-                share = torch.tensor([sum(weights[:n]) for n in share]) + 0.1 * (head.num_queries - share)
-            # mmdet adds 1.2e-7 to the number of objects by which it divides, which is at least 1.
-            mean = torch.cat([one[name].reshape(1) for one in alone]) @ (share / share.sum())
-            torch.testing.assert_close(mean, value.sum(), rtol=2e-7, atol=1e-9)
-    sum(losses(model, images, [0, 1]).values(), torch.zeros(())).backward()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def test_ranks_reduce_equally_often_with_and_without_padding(monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
-    monkeypatch.setattr(Tensor, 'float', Tensor.double)
-    reduce = Mock(side_effect=lambda tensor: tensor)
-    monkeypatch.setattr('mmdet.models.dense_heads.mask2former_head.reduce_mean', reduce)
-    model, counts = in_float64('mask2former').train(), []
-    make_batch_invariant(model, training=True)
-    for sizes in ([(64, 64)] * 2, [(64, 96), (96, 64)]):
-        losses(model, random_images(sizes), [0, 1])
-        counts.append(reduce.call_count)
-    assert counts[1] == 2 * counts[0] > 0
-
-
-def test_a_second_call_adds_no_hooks_and_a_third_trains() -> None:
-    model = in_float64('mask2former')
-
-    def count() -> int:
-        return sum(len(hooks) for module in model.modules() for name, hooks in vars(module).items() if 'hooks' in name)
-
-    make_batch_invariant(model)
-    hooks, losses = count(), model.panoptic_head.loss_by_feat
-    for training, wanted in ((False, False), (True, True), (False, True)):  # the last is what predicts during a run
-        make_batch_invariant(model, training)
-        assert (count(), model.panoptic_head.loss_by_feat) == (hooks, losses)
-        assert model.batch_invariance.training == wanted
-
-
 def test_few_locations_are_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     logger = MMLogger('queries')  # one whose handler has the stream of now
     monkeypatch.setattr(MMLogger, 'get_current_instance', lambda: logger)
@@ -284,7 +204,12 @@ def test_few_locations_are_told_once(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out.count('fewer locations than num_queries=200') == 1
 
 
-@pytest.mark.parametrize('kind, words', [
-    ('ddq', 'the losses of a DDQDETR depend on the batch'), ('rtmdet', 'the losses of a RTMDet depend on the batch')])
-def test_losses_that_depend_on_the_batch_are_refused(kind: str, words: str) -> None:
-    assert words in refusal(partial(make_batch_invariant, training=True), in_float64(kind))
+def test_a_batch_of_small_images_can_be_learnt_from() -> None:
+    """mmdet fails if there are fewer locations than queries; the config keeps its number of boxes."""
+    cfg = mmdet('dino/dino-4scale_r50_8xb2-12e_coco', {**MANY, 'bbox_head.num_classes': 2})
+    model: Any = built(cfg).train()
+    make_batch_invariant(model)
+    data = demo_mm_inputs(2, [(3, 64, 64)] * 2, num_items=[2, 1], num_classes=2, device='cpu')
+    losses = model(**model.data_preprocessor(data, True), mode='loss')
+    assert all(value.isfinite().all() for value in losses.values())
+    assert model.bbox_head.test_cfg.max_per_img == 170 and cfg.model.test_cfg.max_per_img == 200

@@ -159,7 +159,7 @@ def test_pretrained_weights_are_those_of_the_table(
 
 @pytest.mark.parametrize('kwargs, error, words', [
     (dict(output_stride=16), ValueError, 'output_stride is 16, but pyramid-cpvt-nano has no dilation: leave it out.'),
-    (dict(cache_dir='x'), TypeError, "unexpected keyword argument 'cache_dir'"),
+    (dict(cache_dir='x'), TypeError, "has no argument cache_dir"),
     (dict(global_pool='token'), ValueError, "global_pool is 'token', but must be '' or 'avg'."),
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
     (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),

@@ -19,4 +19,4 @@ model = dict(
     decode_head=dict(_delete_=True, **head),
     auxiliary_head=None)
 default_hooks = dict(
-    batch=dict(type='cpvt_mm.BatchInvariantHook', training=True), checkpoint=dict(interval=500, max_keep_ckpts=2))
+    batch=dict(type='cpvt_mm.BatchInvariantHook'), checkpoint=dict(interval=500, max_keep_ckpts=2))

@@ -1,5 +1,10 @@
-# Instances, with the authors' settings for DINOv2-S and panoptic COCO: images of 640 pixels, here the multiple of a
-# patch, 12 epochs, 200 queries, and a layer decay of 0.8.
+# Instances of COCO. These settings are the authors' for DINOv2-S and panoptic COCO: 200 queries, 12 epochs of 16
+# images, large-scale jitter, a learning rate of 1e-4, a layer decay of 0.8, a weight decay of 0.05 for all parameters,
+# and masked attention that ends block by block. These differ:
+# - Images have 644 pixels, a multiple of 14. The authors resample the patches to 16 pixels, and train on 640.
+# - The authors' backbone learns after 500 iterations in which only the queries and heads warm up. Here, all parameters
+#   warm up together.
+# - The authors train in mixed precision: add --amp.
 _base_ = ['mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', '../_base_/models/dinov2_s.py']
 image_size = (644, 644)
 max_iters = 88700
@@ -9,8 +14,8 @@ dinov2.init_cfg.allow_missing = 'decoder'
 batch_augments = _base_.batch_augments
 batch_augments[0].update(size=image_size)
 model = dict(
-    data_preprocessor=dict(pad_size_divisor=14, batch_augments=batch_augments),
-    backbone=dict(_delete_=True, num_queries=200, num_query_blocks=3, **dinov2),
+    data_preprocessor=dict(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=14, batch_augments=batch_augments),
+    backbone=dict(_delete_=True, num_queries=200, num_query_blocks=3, padding='exact', **dinov2),
     panoptic_head=dict(_delete_=True, type='cpvt_mm.PlainMaskHead', in_channels=384, num_stuff_classes=0))
 train_pipeline = _base_.train_pipeline
 train_pipeline[3].update(scale=image_size)
@@ -24,11 +29,7 @@ train_cfg = dict(max_iters=max_iters, dynamic_intervals=None)
 optim_wrapper = dict(
     constructor='cpvt_mm.LayerDecayOptimWrapperConstructor',
     optimizer=dict(fused=True),
-    paramwise_cfg=dict(
-        _delete_=True,
-        layer_decay_rate=0.8,
-        custom_keys=dict(
-            position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.), cls_token=dict(decay_mult=0.))))
+    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.8))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
     dict(type='PolyLR', power=0.9, eta_min=0., by_epoch=False, begin=1500, end=max_iters),

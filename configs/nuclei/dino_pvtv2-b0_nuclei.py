@@ -62,4 +62,4 @@ model = dict(
     test_cfg=dict(max_per_img=num_queries))
 val_evaluator = dict(metric='bbox')
 test_evaluator = dict(metric='bbox')
-default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook', training=True))
+default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook'))

@@ -26,4 +26,4 @@ model = dict(
     panoptic_fusion_head=dict(type='MaskFormerFusionHead', num_things_classes=1, num_stuff_classes=0),
     train_cfg=points,
     test_cfg=dict(panoptic_on=False, semantic_on=False, instance_on=True, max_per_image=150))
-default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook', training=True))
+default_hooks = dict(batch=dict(type='cpvt_mm.BatchInvariantHook'))

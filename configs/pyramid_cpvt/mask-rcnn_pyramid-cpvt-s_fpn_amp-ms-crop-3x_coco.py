@@ -1,5 +1,5 @@
 # The 3x setting of the original, which has Swin's pipeline, optimizer and mixed precision, and a warm-up of 500
-# iterations. Here, the loss scale is dynamic.
+# iterations. Here, the loss scale is dynamic, and objects that a crop hides are dropped.
 _base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_amp-ms-crop-3x_coco.py'
 model = dict(
     backbone=dict(
@@ -9,6 +9,9 @@ model = dict(
         drop_path_rate=0.2,
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
+train_pipeline = _base_.train_pipeline
+train_pipeline.insert(-1, dict(type='openmmlab_runs.KeepVisibleObjects', allow_negative=True))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
     constructor='openmmlab_runs.MergedOptimWrapperConstructor',
     optimizer=dict(fused=True),

@@ -4,9 +4,8 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='cpvt_mm.CPVT',
-        arch=dict(embed_dims=96, depth=4, num_heads=3),
+        arch=dict(embed_dims=96, depth=4, num_heads=3, patch_size=8),
         img_size=160,
-        patch_size=8,
         cls_token=False),
     neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=96, in_stride=8, out_channels=64),
     decode_head=dict(in_channels=[64, 64, 64, 64]),

@@ -5,20 +5,16 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 import argparse
 from pathlib import Path
 
-from cpvt_mm.zoo import twins
-from cpvt_mm.zoo.families import RELEASED
+from cpvt_mm.archs import TWINS_ARCHS
+from cpvt_mm.zoo.members import RELEASED
 from openmmlab_data.config_options import TASKS
 from openmmlab_data.readers.label_maps import KINDS
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.texts import shell
 
-ARCHS = (*twins.ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
+ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
                          and not name.startswith('pyramid-')))
-
-
-def number_or_auto(text: str) -> int | str:
-    return 'auto' if text == 'auto' else int(text)
 
 
 def parse_args() -> argparse.Namespace:
@@ -32,8 +28,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
-    parser.add_argument('--batch', type=number_or_auto, metavar='NUMBER', help="batch size; 'auto' measures the largest"
-                        ' that fits on the GPU, if there is one (default: 4 for a CPU, else 8)')
+    parser.add_argument('--batch', type=int, metavar='NUMBER', help='batch size (default: 4 for a CPU, else 8)')
     parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after so many validations without '
                         'improvement')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')

@@ -24,12 +24,12 @@ from rich.progress import Progress
 
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.scales import TileScale
-from openmmlab_runs.errors import UserError, check_range, exit_on_error, say, sentence
+from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
 from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
-from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, check_score_thr, least_scores, to_coco
-from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, Named, images_of, pages_of, root_of
-from openmmlab_runs.predict.tiles import make_tiling
+from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
+from openmmlab_runs.predict.options import check_options
+from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, BrokenVideo, Named, images_of, pages_of, root_of
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 
@@ -108,6 +108,17 @@ class Results:
     written: set[Path] = field(default_factory=set)
     has_warned: bool = False
 
+    def without_faults(self, images: Iterable[Named]) -> Iterator[Named]:
+        """Yields images, and keeps the faults of videos, after which others follow."""
+        left = iter(images)
+        while True:
+            try:
+                yield next(left)
+            except StopIteration:
+                return
+            except BrokenVideo as error:
+                self.failed[unique_name(error.name, self.names)] = sentence(error)
+
     def add(self, named: Named) -> None:
         """Predicts and writes each page of an image, and keeps the faults."""
         try:
@@ -174,9 +185,9 @@ def predict(args: argparse.Namespace) -> None:
     """Paints predictions on images; a UserError at the end names those without."""
     from openmmlab_runs.engine import load_config
     from openmmlab_runs.predict.predicting import build_inferencer, infer
-    check_range('--max-pixels', args.max_pixels, 1)
-    check_score_thr(scores := dict(args.score_thr or ()))
-    make_tiling(args.tile, args.overlap, args.tile_scale)
+    scores = dict(args.score_thr or ())
+    check_options(score_thr=scores, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
+                  max_pixels=args.max_pixels)
     images, folder = open_images(args), Path(args.out_dir)
     cfg = load_config(args.config)
     if scores and cfg.default_scope == 'mmseg':
@@ -198,7 +209,8 @@ def predict(args: argparse.Namespace) -> None:
                 max_pixels=args.max_pixels, tell=tell),
             lambda found: found.plot(score_thr, not args.no_labels))
         try:
-            for named in progress.track(images, description='Painting'):
+            total = len(images) if isinstance(images, list) else None
+            for named in progress.track(results.without_faults(images), total, description='Painting'):
                 results.add(named)
         finally:  # also if a camera is interrupted, or a video breaks off
             results.finish()

@@ -6,7 +6,8 @@ from pathlib import Path
 from mmengine.config import Config
 
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import RELEASED, SAME, SWAPPED_IN
+from cpvt_mm.zoo.families import SAME, SWAPPED_IN
+from cpvt_mm.zoo.members import RELEASED
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell

@@ -14,9 +14,11 @@ def main() -> None:
                         "and sizes, or of the config's tta_pipeline; of detectors only boxes, without masks")
     parser.add_argument('--report', metavar='FOLDER', help='folder for a report: index.html to read, report.json, and '
                         'suspects.json with labels that may be wrong')
-    parser.add_argument('--compare', metavar='FILE', help='report.json of another test to compare with, in the report')
+    parser.add_argument('--compare', metavar='FILE', help='report.json of another test to compare with by '
+                        'a permutation test, in the report')
     parser.add_argument('--at-most-missed', type=float, metavar='SHARE', help='choose the score that boxes must exceed '
-                        'so that at most this share of the objects of new images is missed; in thresholds.json')
+                        'so that at most this share of the objects of new images is missed, with a confidence of '
+                        '95 %%; in thresholds.json')
     args = parse_run_arguments(parser)
     from openmmlab_runs.engine import load_config, test
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)

@@ -1,12 +1,13 @@
 """The contract of position encodings, and those of a stage together."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+from cpvt_mm.registry import POSITION_ENCODINGS
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.layout import Layout
+from cpvt_mm.tokens.packing import Layout
 
 from .logits import encode_logits
 
@@ -87,9 +88,6 @@ class PositionEncoding(nn.Module):
     def init_parameters(self) -> None:
         """Sets initial values after the backbone has set those of linear layers and convolutions. Default: none."""
 
-    def fuse(self) -> None:
-        """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `export.fuse`."""
-
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Adapts weights for another grid or number of dimensions to this encoding, in place; the default adapts none.
 
@@ -137,3 +135,14 @@ class PositionEncodings(nn.ModuleList):
         the same width of all three, some a multiple of 8. Also returns the sum of biases of each group, or None.
         """
         return encode_logits(self.acting, q, k, v, index, grid, key_grid)
+
+
+def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
+                             stage: StageSpec) -> PositionEncodings:
+    """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
+
+    mmengine raises a TypeError or KeyError for what is no config of a registered encoding.
+    """
+    cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
+    return PositionEncodings(POSITION_ENCODINGS.build(part, default_args=dict(stage=stage, _scope_='cpvt_mm'))
+                             for part in cfgs)

@@ -1,4 +1,4 @@
-"""Biases of the logits by the offset of the key: Shaw et al., Swin V2, FIRE and LookHere."""
+"""Learnt biases of the logits by the offset of the key: Shaw et al., Swin V2 and FIRE."""
 import math
 
 import torch
@@ -6,48 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.coordinates import cached, token_centers
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.validation import check_above, check_positive
 
 from .base import PositionEncoding, StageSpec
-
-
-@cached
-def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
-    return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
-
-
-@cached
-def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the values in `offsets`, `(n,)`, and where each pair has its own, `(length, key_length)`, int64.
-
-    Each value is there once if `cell` is an int: they are `2 * length - 1` on equal grids.
-    """
-    if not isinstance(cell, int):
-        places = torch.arange(length * key_length, device=device).unflatten(0, (length, key_length))
-        return offsets(length, key_length, cell, device).flatten(), places
-    values = torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device)
-    queries, keys = torch.arange(length, device=device), torch.arange(key_length, device=device)
-    return values + ((cell + 1) / 2 - length), keys * cell + (length - 1 - queries)[:, None]
-
-
-class OffsetBias(PositionEncoding):
-    """Base class of biases that depend only on the row and column offsets of the key from the query, and on the head.
-
-    The table of a subclass has all pairs of such offsets, `(2 H - 1) x (2 W - 1)` on equal grids.
-    """
-
-    def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        """Computes the bias `(heads, R, C)` of block `index`, for float32 offsets `(R,)` and `(C,)` in query tokens."""
-        raise NotImplementedError
-
-    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
-        rows, at_rows = distinct_offsets(grid.height, key_grid.height, key_grid.cell_height, q.device)
-        columns, at_columns = distinct_offsets(grid.width, key_grid.width, key_grid.cell_width, q.device)
-        table = self.table(index, rows, columns, grid, key_grid)[:, at_rows[:, None, :, None], at_columns[:, None]]
-        return table.flatten(3, 4).flatten(1, 2)[None]  # from (heads, H, W, H', W')
+from .offsets import OffsetBias, offsets
 
 
 class OffsetMLP(nn.Module):
@@ -122,8 +85,8 @@ class ContinuousRelativePE(OffsetBias):
         self.blocks = nn.ModuleList(OffsetMLP(hidden_dims, stage.num_heads, bias=False) for _ in range(stage.depth))
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        y, x = (offsets.sign() * torch.log1p(8 / max(side - 1, 1) * offsets.abs()) / math.log(8)
-                for offsets, side in zip((rows, columns), self.stage.grid, strict=True))
+        y, x = (distances.sign() * torch.log1p(8 / max(side - 1, 1) * distances.abs()) / math.log(8)
+                for distances, side in zip((rows, columns), self.stage.grid, strict=True))
         return 16 * self.blocks[index](y, x).sigmoid()
 
 
@@ -170,68 +133,11 @@ class _Fire(nn.Module):
 
     def forward(self, rows: Tensor, columns: Tensor, grid: Grid) -> Tensor:
         coordinates = []
-        for offsets, threshold, side in zip((rows, columns), self.threshold, (grid.height, grid.width), strict=True):
+        for distances, threshold, side in zip((rows, columns), self.threshold, (grid.height, grid.width), strict=True):
             scale = self.scale.float().abs()  # a distance must not become negative
             tokens = torch.full((), side, dtype=torch.float32, device=rows.device)
             longest = torch.maximum(threshold.float().abs(), tokens)
             # 1e-6 as in the paper's code: c may become 0.
-            coordinates.append(offsets.sign() * torch.log1p(scale * offsets.abs())
+            coordinates.append(distances.sign() * torch.log1p(scale * distances.abs())
                                / (torch.log1p(scale * longest) + 1e-6))
         return self.mlp(*coordinates)
-
-
-# In degrees, clockwise from upwards. Opposite ones are neighbours, so that two heads see both ways.
-DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)
-# Of heads that see all keys.
-FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
-
-
-def directed_heads(stage: StageSpec, index: int) -> Tensor:
-    """Returns LookHere's direction of each head, to the right and down, and its slope in block `index`: `(3, heads)`.
-
-    It is on the CPU in float32. A head that looks everywhere has no direction, (0, 0).
-    """
-    count = stage.num_heads - stage.num_heads // 3
-    slope = 1.5 - index / max(stage.depth - 1, 1)
-    degrees = [DIRECTIONS[(index * count + head) % len(DIRECTIONS)] for head in range(count)]
-    heads = [(math.sin(math.radians(degree)), -math.cos(math.radians(degree)), slope) for degree in degrees]
-    heads += [(0., 0., slope * FAR_SLOPES[head % len(FAR_SLOPES)]) for head in range(stage.num_heads - count)]
-    return torch.tensor(heads, dtype=torch.float32, device='cpu').T
-
-
-@POSITION_ENCODINGS.register_module()
-class LookHerePE(OffsetBias):
-    """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
-
-    A third of the heads, rounded down, see all keys. The others see the key whose cell the query is in, and a field of
-    view (section 3): up, down, right, left, then between these. With fewer than eight such heads, the next block goes
-    on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the first to 0.5 in
-    the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the authors' code).
-
-    Distances are in cells of the key grid; in tokens, keys of reduced grids would be as good as masked. The bias needs
-    memory for every pair of query and key. Attention stays fused.
-
-    Args:
-        fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
-        slope: A factor of all slopes, above 0, in logits per key cell. Defaults to 1.
-    """
-
-    def __init__(self, stage: StageSpec, fov: float = 90., slope: float = 1.) -> None:
-        super().__init__(stage)
-        check_above('fov', fov, 0)
-        check_above('slope', slope, 0)
-        self.fov = fov
-        self.slope = slope
-
-    def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        y, x = rows[:, None], columns  # a key above the query has a negative y
-        heads = directed_heads(self.stage, index).to(x.device, non_blocking=True)
-        right, down, slopes = heads[..., None, None]
-        # The borders of a field of view belong to it, in spite of rounding.
-        narrowest = math.cos(math.radians(min(self.fov, 360) / 2)) - 1e-3
-        is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
-        is_own = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)
-        distances = ((y / key_grid.cell_height).square() + (x / key_grid.cell_width).square()).sqrt()
-        # The heads that see all keys have no direction, (0, 0).
-        is_masked = ~(is_seen | is_own | ((right == 0) & (down == 0)))
-        return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm.tokens.grid import Grid, after_extra
-from cpvt_mm.tokens.layout import Layout
+from cpvt_mm.tokens.packing import Layout
 
 # The bits of a float32 that a dtype holds, too.
 KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}

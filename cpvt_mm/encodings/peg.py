@@ -1,14 +1,18 @@
-"""The Positional Encoding Generator."""
-from collections.abc import Sequence
+"""The Positional Encoding Generator: its convolutions, depthwise as in the paper, and its ablations."""
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.validation import check_choice, check_positive
+from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.validation import check_choice, check_positive, is_sequence_of_ints
 
 from .base import PositionEncoding, StageSpec
-from .peg_convs import check_kernel_size, check_positions, convolve_clips, fused, inflate, make_conv, to_buffers, zero
+
+CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
+
+PADDINGS = ('zeros', 'replicate', 'reflect', 'circular')
 
 
 @POSITION_ENCODINGS.register_module()
@@ -32,6 +36,9 @@ class PEG(PositionEncoding):
         trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
+        padding: What surrounds the grid: 'zeros', or, as controls that show no absolute position, 'replicate',
+            'reflect' or 'circular' (the `padding_mode` of `nn.Conv2d`; images of different sizes are then convolved one
+            size at a time). The weights are the same. Defaults to 'zeros'.
         init: 'random'; or 'zero', if it is trainable and a residual: `conv(x)` is 0 until it is trained, so that a
             trained backbone gives the same outputs as without. Defaults to 'random'.
     """
@@ -39,7 +46,9 @@ class PEG(PositionEncoding):
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,
                  conv_type: Literal['depthwise', 'separable', 'full'] = 'depthwise', num_layers: int = 1,
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
-                 bias: bool = True, residual: bool = True, init: Literal['random', 'zero'] = 'random') -> None:
+                 bias: bool = True, residual: bool = True,
+                 padding: Literal['zeros', 'replicate', 'reflect', 'circular'] = 'zeros',
+                 init: Literal['random', 'zero'] = 'random') -> None:
         super().__init__(stage)
         check_choice('ndim', ndim, (2, 3))
         sides = check_kernel_size(kernel_size, ndim)
@@ -47,6 +56,7 @@ class PEG(PositionEncoding):
         check_choice('target', target, ('tokens', 'qk'))
         for name, value in dict(trainable=trainable, bias=bias, residual=residual).items():
             check_choice(name, value, (False, True))
+        check_choice('padding', padding, PADDINGS)
         check_choice('init', init, ('random', 'zero'))
         if init == 'zero' and not (trainable and residual):
             raise ValueError(f"init is 'zero', trainable {trainable} and residual {residual}, but a PEG that starts "
@@ -54,14 +64,16 @@ class PEG(PositionEncoding):
         check_positive('num_layers', num_layers)
         check_positions(positions, stage.depth, target)
         self.spans_frames = ndim == 3
-        self.takes_packed = ndim == 2
-        self.gap = sides[-2] // 2
+        self.takes_packed = ndim == 2 and padding == 'zeros'  # gaps of zeros part packed images
+        self.padding = padding
+        self.gaps = sides[-2] // 2, sides[-1] // 2  # how far a kernel reaches over the border, up and to the left
         self.target = target
         self.positions = tuple(positions)
         self.residual = residual
         self.init = init
         self.convs = nn.ModuleDict({
-            str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
+            str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias, padding)
+                                         for _ in range(num_layers))
             for position in positions})
         if not trainable:
             to_buffers(self)
@@ -75,11 +87,24 @@ class PEG(PositionEncoding):
     def tokens(self, x: Tensor, position: int, grid: Any) -> Tensor:  # a `Layout`, with `ndim=3` a `Grid`
         if position not in self.positions:
             return x
+        if self.padding != 'zeros':
+            self.check_is_large_enough(grid)
         convs: Any = self.convs[str(position)]
         for conv in convs:
-            encoding = convolve_clips(conv, x, grid) if self.spans_frames else grid.convolve(conv, x, self.gap)
+            encoding = convolve_clips(conv, x, grid) if self.spans_frames else grid.convolve(conv, x, self.gaps[0])
             x = x + encoding if self.residual else encoding
         return x
+
+    def check_is_large_enough(self, grid: Grid) -> None:
+        """Raises a ValueError if the grid has fewer cells than `reflect` or `circular` padding repeats."""
+        spare = 1 if self.padding == 'reflect' else 0  # the border itself is not reflected
+        if self.padding == 'replicate' or grid.is_traced:
+            return
+        if any(side < gap + spare for side, gap in zip((grid.height, grid.width), self.gaps, strict=True)):
+            least = ' x '.join(str(gap + spare) for gap in self.gaps)
+            raise ValueError(f'A grid of {grid.height} x {grid.width} cells is too small for a PEG with padding='
+                             f'{self.padding!r}, which needs at least {least}: use larger images, a smaller '
+                             "kernel_size, or padding='zeros'.")
 
     def qk_tokens(self, x: Tensor, index: int, grid: Any) -> Tensor:
         return self.tokens(x, index - 1, grid)
@@ -88,15 +113,75 @@ class PEG(PositionEncoding):
         for conv in (conv for layers in self.convs.values() for conv in layers.children() if self.init == 'zero'):
             zero(conv)
 
-    def fuse(self) -> None:
-        """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
-        layers = [layer for part in self.convs.values() for layer in part.children()]
-        if self.residual and all(isinstance(layer, nn.Conv2d | nn.Conv3d) for layer in layers):
-            self.convs = nn.ModuleDict({position: fused(part.children()) for position, part in self.convs.items()})
-            self.residual = False
-
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""
         for name, own in self.state_dict(prefix=prefix).items():
             if own.dim() == 5 and name in weights and weights[name].dim() == 4:
                 weights[name] = inflate(weights[name], own.shape[2])
+
+
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool,
+              padding: str) -> nn.Module:
+    """Builds a padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
+
+    For d channels and n cells, it has d * n ('depthwise'), d * n + d * d ('separable') or d * d * n ('full') weights.
+    """
+
+    def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
+        gaps = tuple(side // 2 for side in kernel_size)
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=gaps, groups=groups, bias=bias,
+                                       padding_mode=padding)
+
+    if conv_type == 'separable':
+        pointwise = (1,) * len(kernel_size)
+        return nn.Sequential(conv(kernel_size, channels, bias=False), conv(pointwise, 1, bias))
+    return conv(kernel_size, channels if conv_type == 'depthwise' else 1, bias)
+
+
+def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Returns the kernel size along each dimension; raises a ValueError unless each is an odd int."""
+    sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
+    if not is_sequence_of_ints(sides) or len(sides) != ndim or any(side < 1 or side % 2 == 0 for side in sides):
+        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an odd int of at least 1, or {ndim} of them: '
+                         f'ndim is {ndim}.')
+    return tuple(sides)
+
+
+def check_positions(positions: Sequence[int], depth: int, target: str) -> None:
+    """Raises a ValueError unless positions are different blocks, or -1; with `target` 'qk', a block must follow."""
+    last = depth - 1 if target == 'tokens' else depth - 2
+    if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
+            or any(p not in range(-1, last + 1) for p in positions)):
+        raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
+                         f'the first) to {last}: there are {depth}, and target is {target!r}.')
+
+
+def to_buffers(module: nn.Module) -> None:
+    """Turns all parameters into buffers: checkpoints contain them, but they cannot be trained or unfrozen."""
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            delattr(part, name)
+            part.register_buffer(name, parameter.detach())
+
+
+def zero(conv: nn.Module) -> None:
+    """Sets a convolution to 0; of a separable one the pointwise part, as both would get no gradient if both were 0."""
+    for parameter in (conv[-1] if isinstance(conv, nn.Sequential) else conv).parameters():
+        nn.init.zeros_(parameter)
+
+
+def inflate(kernel: Tensor, depth: int) -> Tensor:
+    """Inflates a 2D kernel `(C, C', H, W)` to `(C, C', depth, H, W)`: it becomes the middle slice, the others are zero.
+
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead.
+    """
+    inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
+    inflated[:, :, depth // 2] = kernel
+    return inflated
+
+
+def convolve_clips(conv: nn.Module, x: Tensor, grid: Grid) -> Tensor:
+    """Applies a 3D convolution to the cells of clips of T frames, `grid.frames`: `(N * T, H * W, C)`, keeps the shape.
+    """
+    clips = x.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)  # (N, C, T, H, W)
+    return conv(clips).movedim(1, -1).flatten(2, 3).flatten(0, 1)

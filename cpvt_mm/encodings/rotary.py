@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.coordinates import cached, token_centers
+from cpvt_mm.tokens.coordinates import token_centers
 from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.tracing import cached
 from cpvt_mm.tokens.validation import check_above, check_choice
 
 from .base import PositionEncoding, StageSpec

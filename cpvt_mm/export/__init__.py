@@ -2,6 +2,6 @@ from openmmlab_runs.libraries import require
 
 require('mmcv')
 
-from .exporting import exported, fuse, load_part  # noqa: E402
+from .exporting import exported, load_part  # noqa: E402
 
-__all__ = ['exported', 'fuse', 'load_part']
+__all__ = ['exported', 'load_part']

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
 from torch.export import ExportedProgram
 
-from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.models.pvt_parts import average_pool
@@ -95,22 +94,9 @@ def _reason(error: Exception) -> str:
     return f'{where}{first_line(error)}'
 
 
-def fuse(model: nn.Module) -> None:
-    """Folds the residual of each `PEG` into its kernel for inference, in place.
-
-    Float32 outputs are equal to 1e-6 of their size. A fused backbone must not be trained, and its state dict is not for
-    others. Fuse before converting weights to float16 or bfloat16, and do not quantize fused kernels to int8: the weight
-    of the residual is far larger than the others.
-    """
-    for module in model.modules():
-        if isinstance(module, PositionEncoding):
-            module.fuse()
-
-
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports a fused copy, in eval mode, for any batch, height and width from 1."""
+    """Exports a copy, in eval mode, for any batch, height and width from 1."""
     model = copy.deepcopy(model).eval()
-    fuse(model)
     take_any_size(model)
     image = torch.zeros(2, in_channels(model), 64, 96)
     # torch.export.Dim would use the example's size as a hint. torch (2.13) then requires what its convolutions assume

@@ -1,27 +1,10 @@
-from cpvt_mm.encodings import (
-    PEG,
-    ContinuousRelativePE,
-    FirePE,
-    LearnablePE,
-    LookHerePE,
-    MixedRotaryPE,
-    ParabolicPE,
-    PositionEncoding,
-    RandomFourierPE,
-    RandomTablePE,
-    RelativePE,
-    RotaryPE,
-    SinusoidalPE,
-    StageSpec,
-)
-from cpvt_mm.zoo.families import PLAIN_ARCHS, PYRAMID_ARCHS
+"""The backbones; importing them registers them."""
+from cpvt_mm.archs import PLAIN_ARCHS, PYRAMID_ARCHS
 
 from .cpvt import CPVT
 from .create import create_backbone, list_backbones
 from .neck import SimpleFeaturePyramid
 from .pyramid_cpvt import PyramidCPVT
 
-__all__ = ['CPVT', 'PEG', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'ContinuousRelativePE', 'FirePE', 'LearnablePE',
-           'LookHerePE', 'MixedRotaryPE', 'ParabolicPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE',
-           'RandomTablePE', 'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec',
-           'create_backbone', 'list_backbones']
+__all__ = ['CPVT', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'PyramidCPVT', 'SimpleFeaturePyramid', 'create_backbone',
+           'list_backbones']

@@ -1,33 +1,73 @@
-"""The base class of both backbones: what is done with a batch, common arguments, weights, frozen parts."""
+"""The base class of both backbones: what is done with a batch, frozen parts, answers to other libraries."""
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncoding
-from cpvt_mm.hub import HubMixin
+from cpvt_mm.encodings.base import PositionEncoding
+from cpvt_mm.registry import FUNCTIONS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
-from cpvt_mm.tokens.grid import Grid, Size, to_tokens
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import is_traced
+from cpvt_mm.tokens.grid import Size, pixels, to_output
+from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.tracing import is_exported, is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
-from cpvt_mm.zoo.load import translate
+from openmmlab_runs.hub import HubMixin
 
-from . import several_sizes
-from .init import InitCfg, PretrainedInitMixin, init_parameters
-from .interfaces import TimmFeatures
-from .layers import PatchEmbed
-from .training import WithCp
+from .init import init_parameters
+from .init_cfg import InitCfg, PretrainedInitMixin
+from .layers import PatchEmbed, WithCp
+from .several_sizes import arrange, arrange_eagerly, check_sizes, image_of, padded_size, prepare
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
+Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
+# Where the name of a parameter, also of a position encoding, tells its block.
+OF_BLOCK = re.compile(r'(?:position_encoding\.(?:.*?\.)?(?:convs|blocks|frequencies)|blocks)\.(-?\d+)')
+
+
+def translate(backbone: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    """Renames weights of other libraries before a state dict is loaded, as a hook of torch; the zoo registers how."""
+    in_zoo: Any = FUNCTIONS.get('translate')
+    in_zoo(backbone, state_dict, prefix)
+
+
+class FeatureInfo(list[dict[str, Any]]):
+    """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (name), `index`."""
+
+    def channels(self) -> list[int]:
+        """Returns the channels of each output."""
+        return [info['num_chs'] for info in self]
+
+    def reduction(self) -> list[int]:
+        """Returns the stride of each output in pixels."""
+        return [info['reduction'] for info in self]
+
+    def module_name(self) -> list[str]:
+        """Returns the name of the stage or block of each output."""
+        return [info['module'] for info in self]
+
+
+def last_of(count: int, number: int) -> range:
+    """Returns the indices of the last `number` of `count` outputs; raises an IndexError if there are none or fewer."""
+    if not 1 <= number <= count:
+        raise IndexError(f'the number of last maps is {number}, but must be from 1 to {count}.')
+    return range(count - number, count)
+
+
+class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
+               paper_url='https://arxiv.org/abs/2102.10882'):
     """Base class of both backbones; see there for the arguments, which the constructor checks."""
 
+    depths: tuple[int, ...]  # number of built blocks of each stage
+    parts: str  # the submodule whose children out_indices counts
+    out_channels: tuple[int, ...]
+    out_indices: tuple[int, ...]
+    strides: tuple[int, ...]
     spans_frames: bool  # whether a position encoding mixes the frames of a clip
     patch_size: int  # of the first patch embedding, in pixels
     layer_decay_constructor = 'cpvt_mm.LayerDecayOptimWrapperConstructor'  # for `optim_wrapper.constructor`
@@ -81,9 +121,17 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if not traced:
             self.check(x, valid_sizes)
         if self.padding or self.spans_frames:
-            pixels, layout, padded = several_sizes.arrange(self, x, valid_sizes, num_frames, traced)
-            return self.fit_outputs(self.outputs(pixels, layout), padded, (x.shape[2], x.shape[3]))
-        return self.outputs(to_tokens(x), Grid(x.shape[2], x.shape[3], is_traced=traced))
+            run = arrange if is_exported() else arrange_eagerly
+            images, frames, packing = run(x, valid_sizes, num_frames, self.padding == 'exact', self.spans_frames,
+                                          self.patch_size)
+            if packing is not None and traced:
+                prepare(self, packing)
+            tokens, layout = self.stem(*pixels(images, frames))
+            if packing is not None:
+                tokens, layout = packing.from_batch(tokens), packing
+            return self.fit_outputs(self.outputs(tokens, layout), (images.shape[2], images.shape[3]),
+                                    (x.shape[2], x.shape[3]))
+        return self.outputs(*self.stem(*pixels(x)))
 
     def check(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
         """Raises a ValueError unless images fit; `valid_sizes` need `padding='exact'`."""
@@ -98,25 +146,23 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         if valid_sizes is not None:
             if self.padding is None:
                 raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
-            several_sizes.check_sizes(valid_sizes, x)
+            check_sizes(valid_sizes, x)
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
         """Computes for each of several images, `(in_channels, H, W)`, what `forward` gives for it alone.
 
         It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
-        return several_sizes.forward_packed(self, images, num_frames)
+        sizes = [(image.shape[1], image.shape[2]) for image in images]
+        whole = padded_size(sizes, 1)
+        outs = self(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
+        return [self.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
 
-    def outputs(self, x: Tensor, grid: Cells) -> tuple[Output, ...]:
-        """Computes one output for each of `out_indices` from pixels, `(B, H * W, in_channels)`."""
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
+        """Computes one output for each of `out_indices` from what the `stem` computes, `(B, H * W, C)`."""
         kept = self.tokens_after(self.out_indices, x, grid)
         return tuple([self.to_output(tokens, of, part)
                       for part, (tokens, of) in zip(self.out_indices, kept, strict=True)])
-
-    @property
-    @abstractmethod
-    def stem(self) -> PatchEmbed:
-        """The embedding of the patches of an image."""
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
@@ -143,3 +189,103 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         super().train(mode)
         self.freeze()
         return self
+
+    @property
+    def feature_info(self) -> FeatureInfo:
+        """Channels, stride and name of each output, in the form of timm's models."""
+        outputs = zip(self.out_channels, self.strides, self.out_indices, strict=True)
+        return FeatureInfo([dict(num_chs=channels, reduction=stride, module=f'{self.parts}.{index}', index=index)
+                            for channels, stride, index in outputs])
+
+    def forward_intermediates(self, x: Tensor, indices: int | Sequence[int] | None = None, norm: bool = False,
+                              stop_early: bool = False, output_fmt: Literal['NCHW', 'NLC'] = 'NCHW',
+                              intermediates_only: bool = False, return_prefix_tokens: bool = False
+                              ) -> list[Intermediate] | tuple[Tensor, list[Intermediate]]:
+        """Returns the maps after stages or blocks, as the method of timm's models does.
+
+        Args:
+            x: Images that fill the batch, `(B, in_channels, H, W)`.
+            indices: A number of last stages or blocks, or indices; negative ones count from the end. Defaults to None:
+                all.
+            norm: Whether the final norm, or the norms after stages, apply to the maps. Defaults to False.
+            stop_early: With `intermediates_only`, whether to leave out later stages or blocks. Defaults to False.
+            output_fmt: 'NCHW', maps; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to 'NCHW'.
+            intermediates_only: Whether to return the maps only. Defaults to False.
+            return_prefix_tokens: Whether each map is in a pair with its extra tokens, `(B, E, C)`. Defaults to False.
+
+        Returns:
+            The tokens after the last stage or block and its norm, `(B, E + H * W, C)`, and a list of the maps.
+
+        Raises:
+            ValueError: If `output_fmt` is unknown, the images do not fit the backbone, or `padding` is 'exact'.
+            IndexError: If there is no such stage or block.
+        """
+        check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
+        if self.padding:
+            raise ValueError(f'padding is {self.padding!r}, but forward_intermediates takes images that fill the '
+                             'batch: build the backbone with padding=None.')
+        if not is_traced(x):
+            self.check(x)
+        count = len(list(self.get_submodule(self.parts).children()))
+        last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
+        taken = [range(count)[index] for index in last]
+        end = max(taken) + 1 if stop_early and intermediates_only else count
+        kept = self.tokens_after(range(end), *self.stem(*pixels(x)))
+        found: list[Intermediate] = []
+        for index in taken:
+            tokens, of = kept[index]
+            tokens, grid = of.unpack(tokens)
+            tokens = self.norm_of(index)(tokens) if norm else tokens
+            cells = tokens[:, grid.extra:]
+            cells = to_output(cells, grid) if output_fmt == 'NCHW' else cells
+            found.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
+        return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
+
+    @property
+    @abstractmethod
+    def stem(self) -> PatchEmbed:
+        """The embedding of the patches of an image."""
+
+    @abstractmethod
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        """Returns the tokens after some stages or blocks, and their layouts, from those of the `stem`."""
+
+    @abstractmethod
+    def norm_of(self, part: int) -> nn.Module:
+        """Returns the norm that may follow a stage or block."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of built blocks, over all stages."""
+        return sum(self.depths)
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
+        return {name for name, _ in self.named_parameters()
+                if name.endswith(('cls_token', 'dist_token', 'register_tokens'))
+                or 'position_encoding' in name.split('.')}
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Returns the layer of a parameter for layer-wise learning-rate decay, and the number of layers.
+
+        `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain calls it, too. Layers are
+
+        - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a
+          `PEG` at -1).
+        - i + 1: block i, counted over all stages, and a `PEG` after it. A later stage's patch embedding, and tokens and
+          encodings before its first block, belong to that block; what its blocks share (`RelativePE`), and the norm at
+          its end, to its last.
+        - `num_blocks + 1`, the last: norms of outputs, and what is outside of the backbone.
+        """
+        name, last = param_name.removeprefix(prefix), self.num_blocks + 1
+        if not param_name.startswith(prefix) or name.startswith(('norm.', 'out_norms.', 'decoder')):
+            return last, last + 1
+        in_stage = re.match(r'stages\.(\d+)\.', name)
+        stage = int(in_stage[1]) if in_stage else 0
+        name = name[in_stage.end():] if in_stage else name
+        block = -1
+        if name.startswith('norm.') or (name.startswith('position_encoding.') and not name.endswith('.table')):
+            block = self.depths[stage] - 1
+        if found := OF_BLOCK.match(name):
+            block = int(found[1])
+        return sum(self.depths[:stage]) + max(block, 0 if stage else -1) + 1, last + 1

@@ -8,21 +8,19 @@ import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.archs import PLAIN_ARCHS, PlainArch, parse_arch
+from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
 from cpvt_mm.tokens.grid import Grid, Size, to_map, to_output, to_tokens
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
-from cpvt_mm.zoo.families import PLAIN_ARCHS
-from cpvt_mm.zoo.family import PlainArch, parse_arch
 
 from .backbone import Backbone
-from .init import InitCfg
-from .layers import Block, BlockSpec, PatchEmbed
+from .init_cfg import InitCfg
+from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .pvt_parts import MLPS, LayerScale, make_tokens, prepend
-from .training import WithCp, recomputed
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -56,7 +54,7 @@ class CPVT(Backbone):
     """
 
     parts = 'blocks'
-    variants = tuple(field.name for field in fields(PlainArch))
+    arch_fields = tuple(field.name for field in fields(PlainArch))
 
     def __init__(self, arch: str | dict[str, Any] = 'tiny', img_size: int | tuple[int, int] = 224,
                  in_channels: int = 3, cls_token: bool = True, out_indices: Sequence[int] = (-1,),
@@ -64,9 +62,9 @@ class CPVT(Backbone):
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  frozen_stages: int = -1, with_cp: WithCp = False, padding: Literal['exact'] | None = None,
-                 init_cfg: InitCfg = None, **variants: Any) -> None:
+                 init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
-        spec = parse_arch(arch, PlainArch, PLAIN_ARCHS, variants)  # variants: until they are of `arch` only
+        spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
         check_choice('cls_token', cls_token, (False, True))
         check_choice('out_type', out_type, OUT_TYPES)
         if out_type == 'cls_token' and not cls_token:
@@ -107,11 +105,10 @@ class CPVT(Backbone):
     def stem(self) -> PatchEmbed:
         return self.patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         encodings = self.position_encoding
-        x, layout = self.patch_embed(x, grid)
-        x = encodings.tokens(x, -1, layout)
-        x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, layout)
+        x = encodings.tokens(x, -1, grid)
+        x, layout = prepend(self.extra_tokens, self.num_extra_tokens, x, grid)
         x = self.drop(x)
         kept = []
         for index, block in zip(range(max(parts) + 1), self.blocks, strict=False):

@@ -1,10 +1,13 @@
 """Builds backbones by name, or from a config with its weights."""
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.zoo.families import MEMBERS, RELEASED, SCHEME
+from cpvt_mm.zoo.members import MEMBERS, RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
 from openmmlab_runs.errors import UserError, did_you_mean
@@ -12,6 +15,7 @@ from openmmlab_runs.errors import UserError, did_you_mean
 from .cpvt import CPVT
 from .pyramid_cpvt import PyramidCPVT
 
+NEAR = 0.75  # similarity of arguments that may be meant, such as `in_channels` for timm's `in_chans`
 CLASSES: dict[str, type[PyramidCPVT] | type[CPVT]] = dict(PyramidCPVT=PyramidCPVT, CPVT=CPVT)
 
 
@@ -49,8 +53,9 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
                         "dict(type='Pretrained', checkpoint=...).")
     member = MEMBERS[name]
     cls = CLASSES[member.backbone]
-    own = {key: kwargs.pop(key) for key in cls.variants if key in kwargs}
-    arch = {'name': member.name, **member.parts, **own}
+    fields = {key: kwargs.pop(key) for key in cls.arch_fields if key in kwargs}
+    arch = {'name': member.name, **member.parts, **fields}
+    _check_arguments(name, cls, kwargs)
     options = {**member.options, **kwargs}
     weights: dict[str, Any] = {}
     if pretrained:
@@ -64,6 +69,18 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     if model.init_cfg:  # of mmengine, where a whole model calls it
         model.init_weights()
     return model
+
+
+def _check_arguments(name: str, cls: type[PyramidCPVT] | type[CPVT], given: Mapping[str, Any]) -> None:
+    """Raises a TypeError for what is no argument of a class, as timm's `in_chans`, with the name that is nearest."""
+    known = list(dict.fromkeys([*inspect.signature(cls).parameters, *cls.arch_fields]))
+    for argument in given:
+        if argument == 'arch':
+            raise TypeError(f'arch of {name} is set by its name: leave it out, or build {cls.__name__}(arch=...).')
+        if argument not in known:
+            near = next(iter(get_close_matches(argument, known, 1, NEAR)), None)
+            raise TypeError(f'{name} is a {cls.__name__}, which has no argument {argument}: '
+                            + (f'did you mean {near}?' if near else f'it has {", ".join(known)}.'))
 
 
 def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:

@@ -2,16 +2,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from cpvt_mm.encodings import PositionEncodings, StageSpec, build_position_encodings
-from cpvt_mm.tokens.layout import Cells, Layout
-from cpvt_mm.tokens.tracing import PatchConv2d
+from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
+from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.tracing import PatchConv2d, is_traced
 
-from .training import WithCp, recomputed, residual
+# Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
+# blocks (True).
+WithCp: TypeAlias = bool | Literal['selective']
 
 
 class PatchEmbed(nn.Module):
@@ -36,7 +40,7 @@ class PatchEmbed(nn.Module):
         self.proj: nn.Conv2d = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
 
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+    def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Embeds patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid."""
         patches, coarser = grid.patches(x, self.patch_size, self.cell)
         return self.norm(self.proj(patches)), coarser
@@ -95,6 +99,30 @@ class Block(nn.Module):
         return x if self.ls2 is None else self.ls2(x)
 
 
+def residual(x: Tensor, branch: Callable[[Tensor, Layout], Tensor], grid: Layout, drop_path: float) -> Tensor:
+    """Returns `x + branch(x, grid)`; stochastic depth (arXiv 1603.09382, section 3) drops the branch of random images.
+
+    `drop_path` is the probability. The branch runs on the kept images, or clips, only. They are drawn on the CPU, which
+    waits for no GPU. If none is kept, it runs on all and counts 0 times: DistributedDataParallel waits for gradients.
+    Traced code, which no number may change, runs it on all, too.
+    """
+    keep = 1. - drop_path
+    if is_traced(x):
+        return x + branch(x, grid) * grid.draw(x, keep)
+    drawn = torch.rand(grid.count(x), dtype=torch.float32, device='cpu').tolist()
+    kept = [clip for clip, number in enumerate(drawn) if number < keep]
+    if len(kept) in (0, len(drawn)):
+        return torch.add(x, branch(x, grid), alpha=bool(kept) / keep)
+    dim, places, part = grid.part(kept)
+    places = places.to(x.device, non_blocking=True)
+    return x.index_add(dim, places, branch(x.index_select(dim, places), part).to(x.dtype), alpha=1 / keep)
+
+
+def recomputed(function: Callable[..., Tensor], *args: object) -> Tensor:
+    """Returns `function(*args)`, which the backward pass recomputes with the same random numbers."""
+    return checkpoint(function, *args, use_reentrant=False) if torch.is_grad_enabled() else function(*args)
+
+
 class PyramidStage(nn.Module):
     """A stage of the pyramid: a patch embedding, blocks with position encodings, and a norm if there is one.
 
@@ -113,24 +141,16 @@ class PyramidStage(nn.Module):
         self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
         self.norm = nn.LayerNorm(blocks.embed_dims, eps=blocks.norm_eps) if norm else None
 
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        """Computes tokens `(B, H' * W', embed_dims)` and their grid from cells of another grid, `(B, H * W, C)`.
-
-        Packed images are one sequence, `(1, T, embed_dims)`.
-        """
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Runs the blocks on what `patch_embed` returns, `(B, H * W, embed_dims)` or packed; keeps the shape."""
         encodings = self.position_encoding
-        x, layout = self.embed(x, grid)
         x = F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
         x = encodings.tokens(x, -1, layout) if -1 in encodings.positions else x
         for index, block in enumerate(self.blocks):
             x = recomputed(block, x, layout, encodings) if self.recompute else block(x, layout, encodings)
             if index in encodings.positions:
                 x = encodings.tokens(x, index, layout)  # after block 0 the PEG: x + conv(x)
-        return (x if self.norm is None else self.norm(x)), layout
-
-    def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        """Computes the tokens that `forward` begins with."""
-        return self.patch_embed(x, grid)
+        return x if self.norm is None else self.norm(x)
 
 
 # The inputs of attention, of packed images with B = 1; E extra tokens precede the cells of each grid:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.tokens.coordinates import round_up
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 
 from .layers import MLP, BlockSpec, PatchEmbed, PyramidStage
 
@@ -28,7 +28,7 @@ class OverlapPatchEmbed(PatchEmbed):
         super().__init__(in_channels, embed_dims, patch_size, norm_eps)
         self.proj = nn.Conv2d(in_channels, embed_dims, 2 * patch_size - 1, patch_size, patch_size - 1)
 
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
+    def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         patches = grid.convolve(self.proj, x, gap=self.patch_size, stride=self.patch_size)
         return self.norm(patches), grid.coarser(self.patch_size)
 
@@ -138,12 +138,9 @@ class ClassTokenStage(PyramidStage):
         super().__init__(patch_embed, grid, blocks, *args)
         self.cls_token = make_tokens(1, blocks.embed_dims)
 
-    def embed(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        return prepend([self.cls_token], 1, *super().embed(x, grid))
-
-    def forward(self, x: Tensor, grid: Cells) -> tuple[Tensor, Layout]:
-        x, with_token = super().forward(x, grid)
-        return with_token.cells(x), with_token.with_grids([of._replace(extra=0) for of in with_token.grids])
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        x, with_token = prepend([self.cls_token], 1, x, layout)
+        return with_token.cells(super().forward(x, with_token))
 
 
 PATCH_EMBEDS: dict[str, type[PatchEmbed]] = {'disjoint': PatchEmbed, 'overlap': OverlapPatchEmbed}

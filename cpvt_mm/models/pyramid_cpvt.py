@@ -6,19 +6,17 @@ from typing import Any, Literal
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
+from cpvt_mm.archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import to_output
-from cpvt_mm.tokens.layout import Cells, Layout
+from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
-from cpvt_mm.zoo.families import PYRAMID_ARCHS
-from cpvt_mm.zoo.family import STRIDES, PyramidArch, parse_arch
 
 from .backbone import Backbone
-from .init import InitCfg
-from .layers import BlockSpec, PatchEmbed, PyramidStage
+from .init_cfg import InitCfg
+from .layers import BlockSpec, PatchEmbed, PyramidStage, WithCp
 from .pvt_parts import MLPS, PATCH_EMBEDS, REDUCTIONS, ClassTokenStage
-from .training import WithCp
 
 PATCH_SIZES = (4, 2, 2, 2)
 
@@ -69,7 +67,7 @@ class PyramidCPVT(Backbone):
     """
 
     parts = 'stages'
-    variants = tuple(field.name for field in fields(PyramidArch))
+    arch_fields = tuple(field.name for field in fields(PyramidArch))
     patch_size = PATCH_SIZES[0]
 
     def __init__(self, arch: str | dict[str, Any] = 'small', img_size: int | tuple[int, int] = 224,
@@ -77,9 +75,9 @@ class PyramidCPVT(Backbone):
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, norm_eps: float = 1e-6, frozen_stages: int = -1, with_cp: WithCp = False,
-                 padding: Literal['exact'] | None = None, init_cfg: InitCfg = None, **variants: Any) -> None:
+                 padding: Literal['exact'] | None = None, init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
-        spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS, variants)  # variants: until they are of `arch` only
+        spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS)
         check_above('norm_eps', norm_eps, 0)
         check_choice('out_norm', out_norm, (False, True))
         if spec.stage_norm and out_norm:
@@ -120,13 +118,16 @@ class PyramidCPVT(Backbone):
         first: Any = self.stages[0]
         return first.patch_embed
 
-    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Cells) -> list[tuple[Tensor, Layout]]:
-        kept: list[tuple[Tensor, Any]] = []  # the grid of a stage is a `Layout`
-        for i, stage in zip(range(max(parts) + 1), self.stages, strict=False):
-            x, grid = stage(x, grid)
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        stages: Any = self.stages
+        after = []
+        for i, stage in zip(range(max(parts) + 1), stages, strict=False):
+            if i:  # the `stem` has embedded the image for the first stage
+                x, grid = stage.patch_embed(x, grid)
+            x = stage(x, grid)
             if i in parts:
-                kept.append((x, grid))
-        return kept
+                after.append((x, grid))
+        return after
 
     def norm_of(self, part: int) -> nn.Module:
         return self.out_norms[str(part)] if str(part) in self.out_norms else nn.Identity()

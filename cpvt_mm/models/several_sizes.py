@@ -4,128 +4,63 @@ Images of one padded size run as a batch, others as one packed sequence (`tokens
 """
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
-from cpvt_mm.tokens.coordinates import eager, grid_size, pad_or_crop, round_up
-from cpvt_mm.tokens.grid import Grid, Size, to_tokens
-from cpvt_mm.tokens.layout import Cells
+from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop, round_up
+from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.packing import Packing, pack
-from cpvt_mm.tokens.tracing import is_traced
+from cpvt_mm.tokens.tracing import eager, is_exported, is_traced
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_runs.errors import UserError
 
 from .layers import PatchEmbed
 
-if TYPE_CHECKING:
-    from .backbone import Backbone
-
 # padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
-TELLS_EXPORT = torch.__version__ >= '2.13'
 
 
-class Cut(NamedTuple):
-    """Pixels that are cut for the embedding of patches: they are patches, or a canvas if patches overlap."""
-    packing: Packing  # of the patches
+def arrange(x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None, is_exact: bool, spans_frames: bool,
+            patch_size: int) -> tuple[Tensor, int, Packing | None]:
+    """Returns the images of a batch, zero-padded; the frames of a clip; and for several sizes the packing of patches.
 
-    def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, Packing]:
-        return x, self.packing
-
-    def convolve(self, conv: nn.Module, x: Tensor, gap: int, stride: int = 1) -> Tensor:
-        move, _ = self.packing.to_canvas(1)
-        return move.back(to_tokens(conv(x)))
-
-    def coarser(self, side: int, cell: int = 1) -> Packing:
-        return self.packing
-
-
-def forward_packed(backbone: 'Backbone', images: Sequence[Tensor], num_frames: int | None) -> list[tuple[Output, ...]]:
-    """Computes what `Backbone.forward_packed` describes."""
-    sizes = [(image.shape[1], image.shape[2]) for image in images]
-    whole = padded_size(sizes, 1)
-    outs = backbone(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
-    return [backbone.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
-
-
-def is_exported() -> bool:
-    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
-        return True
-    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
-        return False
-    # Before torch 2.13, is_exporting() is True for torch.compile, too.
-    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
-
-
-def arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
-            traced: bool) -> tuple[Tensor, Cells, Size]:
-    """Does what `_arrange` does. torch.compile leaves it to Python, where a graph ends; exported code records it."""
-    run = _arrange if is_exported() else _arrange_eagerly
-    return run(backbone, x, valid_sizes, num_frames, traced)
-
-
-def _arrange(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None,
-             traced: bool) -> tuple[Tensor, Cells, Size]:
-    """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
-
-    Images of one padded size are pixels `(B, H * W, in_channels)` of a grid, others are `Cut`.
+    The first three arguments are those of `Backbone.forward`. `is_exact` is whether `padding` is 'exact'; if not, only
+    clips of several lengths are packed. `spans_frames` is whether encodings mix frames.
     """
-    sizes, frames = sizes_and_frames(backbone, x, valid_sizes, num_frames)
-    multiple = PAD_SIZE_DIVISOR if backbone.padding else 1
-    padded = round_up(x.shape[2], multiple), round_up(x.shape[3], multiple)
+    sizes = known_sizes(x, valid_sizes) if is_exact else None
+    frames = known_frames(x, num_frames) if spans_frames else 1
+    if sizes is None and not is_traced(x) and len(x) % frames:
+        sizes = [(x.shape[2], x.shape[3])] * len(x)
+    multiple = PAD_SIZE_DIVISOR if is_exact else 1
+    padded, packing = (round_up(x.shape[2], multiple), round_up(x.shape[3], multiple)), None
     if sizes is not None:
-        x, groups = within_sizes(x, sizes, multiple), group_clips(sizes, frames, multiple)
-        if len(groups) > 1:
-            packing = pack({(grid_size(size, backbone.patch_size), length): images
-                            for (size, length), images in groups.items()}, x.device)
-            if traced:
-                _, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))
-                prepare(later, packing)
-            cut = image_canvas if backbone.stem.overlaps else image_patches
-            return cut(x, packing, backbone.patch_size), Cut(packing), padded_size(sizes, multiple)
+        x, groups = within_sizes(x, sizes), group_clips(sizes, frames, multiple)
         padded, frames = next(iter(groups))
-    return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames, is_traced=traced), padded
+        if len(groups) > 1:
+            padded, frames = padded_size(sizes, multiple), 1
+            packing = pack({(grid_size(size, patch_size), length): images
+                            for (size, length), images in groups.items()}, x.device)
+    return pad_or_crop(x, *padded), frames, packing
 
 
-_arrange_eagerly = eager(_arrange)
+arrange_eagerly = eager(arrange)  # torch.compile leaves it to Python, where a graph ends; exported code records it
 
 
-def prepare(embeds: Sequence[PatchEmbed], packing: Packing) -> None:
+@eager
+def prepare(backbone: nn.Module, packing: Packing) -> None:
     """Makes indices that a pass will need; compiled code would depend on the sizes if it made them."""
-    for embed in (None, *embeds):
-        if embed:
-            side = embed.patch_size
-            packing.to_canvas(side, side) if embed.overlaps else packing.to_patches(side)
-            coarser = packing.coarser(side, embed.cell)
-            packing = coarser if embed.cell == 1 else packing  # a reduction makes keys only
+    packing.to_batch()
+    packing.to_canvas(1)
+    _, *later = (module for module in backbone.modules() if isinstance(module, PatchEmbed))  # the first is the stem
+    for embed in later:
+        side = embed.patch_size
+        packing.to_canvas(side, side) if embed.overlaps else packing.to_patches(side)
+        coarser = packing.coarser(side, embed.cell)
+        packing = coarser if embed.cell == 1 else packing  # a reduction makes keys only
         packing.to_batch()
         packing.to_canvas(1)
-
-
-def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Cuts images `(B, C, H, W)`, zero outside their sizes, into patches, `(1, P, side * side * C)`.
-
-    `packing` is that of the patches.
-    """
-    move, grid = packing.to_batch()
-    padded = pad_or_crop(x, grid.height * side, grid.width * side)
-    cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    return move.back(cells.flatten(3).flatten(0, 2)[None])
-
-
-def image_canvas(x: Tensor, packing: Packing, side: int) -> Tensor:
-    """Puts images `(B, C, H, W)`, zero outside their sizes, one below another on a canvas, `(1, C, H', W')`.
-
-    `packing` is that of patches of `side` pixels; `side` rows of zeros are below each image, as in its `to_canvas(1)`.
-    """
-    width = max(grid.width for grid in packing.grids) * side
-    rows = [pad_or_crop(x[image:image + 1], (grid.height + 1) * side, width)
-            for images, grid in packing.groups for image in images]
-    return torch.cat(rows, dim=2)
 
 
 def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
@@ -141,40 +76,41 @@ def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
                              f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
 
 
-def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
-                     ) -> tuple[Sequence[Size] | None, int]:
-    """Returns the sizes of images without padding, and the frames of a clip; see `Backbone.forward`.
+def known_sizes(x: Tensor, valid_sizes: Sequence[Size] | None) -> Sequence[Size] | None:
+    """Returns the sizes of images without padding, given or told; None if the images fill the batch.
 
-    Sizes are None if the images fill the batch, or need not be known. Raises a UserError if nothing tells needed sizes.
+    Exported code has no memory of a batch: its images fill it. Raises a UserError if nothing tells the sizes.
     """
-    is_recorded = is_exported()  # without the memory of a batch: its images fill it, and each is a clip
-    told = None if is_recorded else told_about(x)
-    sizes, frames = valid_sizes, 1
-    if backbone.padding and sizes is None and not is_recorded:
-        if told is None:
+    sizes = valid_sizes
+    if sizes is None and not is_exported():
+        info = told_about(x)
+        if info is None:
             raise UserError("padding='exact' needs the size of each image, but the batch does not carry it: use "
                             'data_preprocessor.type cpvt_mm.DetDataPreprocessor or cpvt_mm.SegDataPreProcessor, or '
                             'pass valid_sizes to the backbone.')
-        sizes = told.sizes
-    if sizes is not None and all(tuple(size) == tuple(x.shape[2:]) for size in sizes):
-        sizes = None
-    if backbone.spans_frames:
-        if num_frames is not None:
-            check_positive('num_frames', num_frames)
-        elif told is None and not is_recorded:
-            warnings.warn(f'PEG(ndim=3) of {type(backbone).__name__} treats each image as a clip of its own, because '
-                          'the batch does not carry the number of frames per clip: use data_preprocessor.type '
-                          'the TrackDataPreprocessor of projects/video, or pass num_frames.', stacklevel=1)
-        frames = num_frames or (told.window if told else 1)
-    if sizes is None and not is_traced(x) and len(x) % frames:
-        sizes = [(x.shape[2], x.shape[3])] * len(x)
-    return sizes, frames
+        sizes = info.sizes
+    fills_batch = sizes is None or all(tuple(size) == tuple(x.shape[2:]) for size in sizes)
+    return None if fills_batch else sizes
 
 
-def within_sizes(x: Tensor, sizes: Sequence[Size], multiple: int) -> Tensor:
-    """Returns images `(B, C, H, W)` with zeros outside their sizes in pixels, up to the next multiples."""
-    if not any(side % multiple for size in sizes for side in size):
-        return x
+def known_frames(x: Tensor, num_frames: int | None) -> int:
+    """Returns the frames of a clip, given or told; 1 in exported code, and with a warning if nothing tells them."""
+    if num_frames is not None:
+        check_positive('num_frames', num_frames)
+        return num_frames
+    if is_exported():
+        return 1
+    info = told_about(x)
+    if info is None:
+        warnings.warn('PEG(ndim=3) treats each image as a clip of its own, because the batch does not carry the number '
+                      'of frames per clip: set data_preprocessor.type to the TrackDataPreprocessor of projects/video, '
+                      'or pass num_frames.', stacklevel=1)
+        return 1
+    return info.window
+
+
+def within_sizes(x: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """Returns images `(B, C, H, W)` with zeros outside their sizes in pixels."""
     heights, widths = (torch.tensor(sides, device='cpu')[:, None].to(x.device, non_blocking=True)
                        for sides in zip(*sizes, strict=True))
     rows = torch.arange(x.shape[2], device=x.device) < heights

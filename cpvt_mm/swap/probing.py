@@ -11,9 +11,9 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
-from cpvt_mm.zoo.families import FAMILIES, detect_format
-from cpvt_mm.zoo.family import STRIDES, PyramidArch
+from cpvt_mm.archs import PYRAMID_ARCHS, STRIDES, PyramidArch
+from cpvt_mm.models import PyramidCPVT
+from cpvt_mm.zoo.families import SAME_CLASSES, detect_format
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, explain, first_line
@@ -121,7 +121,6 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
 
 
 # Classes of OpenMMLab -> how the names of their archs begin, and arguments of PyramidCPVT.
-TYPES = {name: parts for family in FAMILIES for name, parts in family.classes.items()}
 # Arguments with the same meaning there, which the weights do not tell.
 KEPT = ('in_channels', 'out_indices', 'drop_rate', 'attn_drop_rate', 'drop_path_rate', 'with_cp')
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(PyramidCPVT).parameters.items()}
@@ -130,8 +129,8 @@ TOLERANCE = 1e-3  # of the largest output
 
 
 def is_recognised(config: Mapping[str, Any]) -> bool:
-    """Returns whether a backbone's config has one of `TYPES`, also with a scope."""
-    return isinstance(config.get('type'), str) and config['type'].rpartition('.')[2] in TYPES
+    """Returns whether a backbone's config has one of `SAME_CLASSES`, also with a scope."""
+    return isinstance(config.get('type'), str) and config['type'].rpartition('.')[2] in SAME_CLASSES
 
 
 def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
@@ -186,7 +185,7 @@ def _defaults(module: nn.Module) -> dict[str, Any]:
 
 def arguments_of(theirs: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """Returns the arguments of PyramidCPVT that follow from weights under its names, and from parts of a module."""
-    prefix, parts = TYPES[type(theirs).__name__]
+    prefix, parts = SAME_CLASSES[type(theirs).__name__]
     stages = [f'stages.{i}.' for i in range(len(STRIDES))]
     widths = [len(weights[f'{stage}patch_embed.proj.bias']) for stage in stages]
     reductions = [weights.get(f'{stage}blocks.0.attn.sr.proj.weight') for stage in stages]

@@ -10,14 +10,13 @@ from mmengine.logging import print_log
 
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import SAME, SWAPPED_IN, find_released
-from cpvt_mm.zoo.family import IMAGENET
+from cpvt_mm.zoo.families import SAME, SAME_CLASSES, SWAPPED_IN, find_released
+from cpvt_mm.zoo.members import IMAGENET
 from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_walk import dicts, walk
 from openmmlab_runs.errors import UserError
 
 from .probing import (
-    TYPES,
     CannotBuild,
     CannotRun,
     CannotSwap,
@@ -27,13 +26,13 @@ from .probing import (
     probe_necks,
     same_backbone,
 )
-from .targets import TARGETS, Backbone, Target, adapt_optimizer, set_schedule
+from .targets import TARGETS, Backbone, Target, adapt_optimizer, set_optimizer
 
 Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
-                  schedule: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Config:
+                  optimizer: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Config:
     """Returns a config of mmdet or mmseg with `PyramidCPVT` or `CPVT` in it.
 
     A PVT, PVT v2, MiT or PCPVT may stay the same, see `same_backbone`: then everything around it stays, and weights of
@@ -46,7 +45,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
         arch: The `arch` of the backbone. Defaults to None: 'small', or that of the released weights.
         checkpoint: Weights for the backbone, in any known format. Defaults to None: the released weights that
             `backbone` names, else random weights.
-        schedule: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
+        optimizer: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
             norms). An AdamW of the config keeps its learning rate. Defaults to False.
         backbone: 'same'; 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or
             several depths; or a name of `list_backbones(pretrained=True)`, with the arguments of these weights.
@@ -60,7 +59,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     if backbone is None and arch is None and checkpoint is None and all(
             is_recognised(owner['backbone']) for _, owner in _owners(cfg)):
         try:
-            return swap_backbone(cfg, schedule=schedule, backbone=SAME, probe=probe)
+            return swap_backbone(cfg, optimizer=optimizer, backbone=SAME, probe=probe)
         except CannotSwap as error:
             print_log(f'the backbone becomes a PyramidCPVT, since {error}', 'current', logging.WARNING)
     backbone = backbone or 'PyramidCPVT'
@@ -74,8 +73,8 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
         new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint, probe) for path, owner in owners]
     _remove_imports(cfg)
     adapt_optimizer(cfg.get('optim_wrapper') or {}, new)
-    if schedule:
-        set_schedule(cfg, new)
+    if optimizer:
+        set_optimizer(cfg, new)
     return cfg
 
 
@@ -103,8 +102,8 @@ def _keep_same(owner: dict[str, Any], cfg: Config) -> Backbone:
     """Puts the same backbone as a PyramidCPVT into a detector or segmentor, in place; returns it on the meta device."""
     config = owner['backbone']
     if not is_recognised(config):
-        raise CannotSwap(f'its backbone {config["type"]} is not one of {", ".join(TYPES)}, so it cannot stay the same: '
-                         'name another backbone.')
+        raise CannotSwap(f'its backbone {config["type"]} is not one of {", ".join(SAME_CLASSES)}, so it cannot stay '
+                         'the same: name another backbone.')
     if owner.get('pretrained'):  # segmentors hand it to the backbone
         config = {**config, 'pretrained': owner['pretrained']}
         owner['pretrained'] = None

@@ -6,10 +6,10 @@ import torch
 from mmengine.config import Config
 from torch import nn
 
-from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.archs import PLAIN_ARCHS, STRIDES, PlainArch, parse_arch
+from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import CLASSES
-from cpvt_mm.zoo.families import RELEASED, SCHEME
-from cpvt_mm.zoo.family import STRIDES, PlainArch, parse_arch
+from cpvt_mm.zoo.members import RELEASED, SCHEME
 from openmmlab_runs.config_walk import dicts
 
 from .probing import CannotSwap, Maps
@@ -199,7 +199,7 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
         paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
 
 
-def set_schedule(cfg: Config, backbone: Backbone) -> None:
+def set_optimizer(cfg: Config, backbone: Backbone) -> None:
     """Sets AdamW with the project's rules for the config's scope, in place.
 
     An existing AdamW keeps its learning rate. For another optimizer, `eta_min` of schedulers is scaled with it.

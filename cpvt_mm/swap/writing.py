@@ -19,8 +19,8 @@ from openmmlab_runs.config_text import assignments, to_text_style
 from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import SPLITS, build_unread, known_classes, unwrap
-from openmmlab_runs.engine.config import LIBRARIES, check_config
-from openmmlab_runs.errors import UserError, as_sentence
+from openmmlab_runs.engine.config import LIBRARIES, cannot_be_read, check_config
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.model_keys import demands
@@ -39,11 +39,14 @@ def read_config(name: str) -> Config:
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
-    with as_sentence(f'config {name} cannot be read', 'correct its name, or name the path of its file'):
+    try:
         cfg = to_text_style(_read(name), LIBRARIES)
+    except Exception as error:  # a config is a program and can raise any error
+        raise cannot_be_read(name, error, 'correct its name, or name the path of its file') from error
     check_config(cfg)
     kind = (cfg.get('model') or {}).get('type', '')
-    if not isinstance(kind, str) or kind.count('.') > 1:
+    is_plain = isinstance(kind, str) and kind and '.' not in kind  # the name of a class of any library
+    if not isinstance(kind, str) or kind.count('.') > 1 or (is_plain and cfg.get('default_scope') is None):
         raise UserError(f'config {name} has the model {kind}, but no default_scope: set it to '
                         f'{" or ".join(LIBRARIES)}.')
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):

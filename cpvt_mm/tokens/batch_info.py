@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from .coordinates import eager
 from .grid import Size
+from .tracing import eager
 
 # A map, vectors or a sequence of tokens; or a pair: pooled features and distillation token.
 Output: TypeAlias = Tensor | tuple[Tensor, Tensor]

@@ -1,17 +1,11 @@
-"""Sizes of grids, coordinates of cells, resampled tables, and functions whose results are kept or not compiled."""
-import functools
-from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeVar
+"""Sizes of grids, coordinates of cells, and tables that are resampled to other grids."""
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .tracing import has_size, is_traced
-
-CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
-Args = ParamSpec('Args')
-Result = TypeVar('Result')
+from .tracing import has_size
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
@@ -66,33 +60,3 @@ def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) ->
     y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
             for length, side in zip(size, (rows, columns), strict=True))
     return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
-
-
-def cached(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
-
-    @functools.lru_cache(CACHED)
-    def kept(*key: Any) -> Result:
-        # A tensor made in inference mode could not be used in training later.
-        with torch.inference_mode(False), torch.no_grad():
-            return function(*key)
-
-    @functools.wraps(function)
-    def call(*key: Any) -> Result:
-        if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
-            return function(*key)
-        return kept(*key)
-
-    return call
-
-
-def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
-    """Decorates a function that torch.compile leaves to Python, where a graph ends. `torch.compiler.disable` would
-    import torch._dynamo at once, which takes a second: here it is called when something is compiled.
-    """
-    @functools.wraps(function)
-    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        here = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        return here(*args, **kwargs)
-
-    return call

@@ -7,16 +7,16 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .coordinates import cached, eager, round_up
+from .coordinates import round_up
 from .grid import Grid, Size, to_map, to_tokens
-from .layout import Layout
 from .moves import Move
+from .tracing import cached, eager
 
 try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second
     varlen: Any = importlib.import_module('torch.nn.attention.varlen') if torch.cuda.is_available() else None
@@ -68,7 +68,7 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
 class Packing:
     """Where a sequence `(1, T, C)` has the tokens of each image: groups of images of one grid, one after another.
 
-    `Layout` describes the methods. All grids have the same number of extra tokens; cells are cut and convolved where
+    `Grid` describes the methods. All grids have the same number of extra tokens; cells are cut and convolved where
     there are none. Make packings with `make_packing`, which remembers them.
     """
 
@@ -142,7 +142,7 @@ class Packing:
         """Cuts the grids into patches: `(1, T, C)` -> `(1, P, side * side * C)`."""
         return self.to_patches(side)(x).view(1, -1, side * side * x.shape[2]), self.coarser(side, cell)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: Layout,
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, keys: 'Layout',
                scale: float, drop_rate: float) -> Tensor:
         if isinstance(keys, Packing) and biases is None and fits_varlen(q, self, drop_rate):
             q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, channels)
@@ -209,6 +209,14 @@ class Packing:
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
         move, grid = self.to_batch()
         return move(x).view(-1, grid.extra + grid.size, x.shape[2]), grid
+
+    def from_batch(self, x: Tensor) -> Tensor:
+        """Takes the tokens of the images from a padded batch, as `unpack` returns it: `(B, N, C)` -> `(1, T, C)`."""
+        move, _ = self.to_batch()
+        return move.back(x.flatten(0, 1)[None])
+
+
+Layout: TypeAlias = Grid | Packing
 
 
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:

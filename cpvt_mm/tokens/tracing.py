@@ -1,7 +1,16 @@
-"""Forks of code that torch records for other sizes, which must not branch on a size."""
+"""What differs while torch records code for other sizes: it must not branch on a size, nor keep results."""
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+TELLS_EXPORT = torch.__version__ >= '2.13'
+CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
+Args = ParamSpec('Args')
+Result = TypeVar('Result')
 
 
 def is_traced(x: object = None) -> bool:
@@ -9,6 +18,16 @@ def is_traced(x: object = None) -> bool:
     if isinstance(x, torch.fx.Proxy):
         return True
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+
+
+def is_exported() -> bool:
+    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+        return True
+    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
+        return False
+    # Before torch 2.13, is_exporting() is True for torch.compile, too.
+    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
 
 
 def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
@@ -34,3 +53,33 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
     if isinstance(x, Tensor) and x.requires_grad and not is_traced(x):
         x.register_hook(Tensor.contiguous)
     return x
+
+
+def cached(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
+
+    @functools.lru_cache(CACHED)
+    def kept(*key: Any) -> Result:
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*key)
+
+    @functools.wraps(function)
+    def call(*key: Any) -> Result:
+        if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
+            return function(*key)
+        return kept(*key)
+
+    return call
+
+
+def eager(function: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Decorates a function that torch.compile leaves to Python, where a graph ends. `torch.compiler.disable` would
+    import torch._dynamo at once, which takes a second: here it is called when something is compiled.
+    """
+    @functools.wraps(function)
+    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
+        here = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
+        return here(*args, **kwargs)
+
+    return call

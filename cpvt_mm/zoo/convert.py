@@ -1,6 +1,7 @@
 """Converts checkpoints between the formats of several libraries, and writes checkpoints for publishing."""
 import glob
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
 
     Args:
         source: The file to read.
-        target: The .pth, .pt or .safetensors file to write; the last one cannot contain `meta`.
+        target: The .pth, .pt or .safetensors file to write; the last one holds of
+            `meta` only what JSON can express, such as classes.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
         half: Whether to round floating-point numbers to float16. Defaults to False.
 
@@ -60,15 +62,16 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
         raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
                         f'convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
-    meta, secrets = ({}, tuple(weights.meta)) if is_safe else _without_secrets(weights)
+    meta, left_out = _kept_meta(weights, is_safe)
     # Tensors can have shapes and types that fail in many ways.
     with as_sentence(f'checkpoint {source} cannot be converted', f'it is damaged, or not of the format {found.format}'):
         converted = convert_weights(weights.tensors, found, allowed[to])
         if half:
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
-        content = to_bytes(converted if is_safe else {'state_dict': converted, **meta}, is_safe)
+        content = to_bytes(converted, True, meta.get('meta', {})) if is_safe else to_bytes(
+            dict(state_dict=converted, **meta))
     _write(target, content)
-    return Conversion(found, allowed[to], (*weights.left_out, *secrets))
+    return Conversion(found, allowed[to], (*weights.left_out, *left_out))
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
@@ -80,19 +83,32 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))
     weights = read_weights(source)
-    meta, secrets = _without_secrets(weights)
-    content = to_bytes({'state_dict': weights.tensors, **meta})
+    meta, left_out = _kept_meta(weights)
+    content = to_bytes(dict(state_dict=weights.tensors, **meta))
     named = stem.with_name(f'{stem.name}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
     remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
     _write(named, content)
-    return named, (*weights.left_out, *secrets)
+    return named, (*weights.left_out, *left_out)
 
 
-def _without_secrets(weights: Weights) -> tuple[dict[str, Any], list[str]]:
+def _kept_meta(weights: Weights, as_json: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """Returns mmengine's entry `meta` without secrets, `{'meta': ...}`, and names of what is left out: `as_json` also
+    what JSON does not hold.
+    """
     if not isinstance(weights.meta.get('meta'), dict):
-        return weights.meta, []
+        return ({}, [*weights.meta]) if as_json else (weights.meta, [])
     meta, left_out = redact_meta(weights.meta['meta'])
-    return dict(meta=meta), left_out
+    odd = [key for key, value in meta.items() if as_json and not _is_json(key, value)]
+    return dict(meta={key: value for key, value in meta.items() if key not in odd}), [
+        *left_out, *(f'meta.{key}' for key in odd)]
+
+
+def _is_json(*values: Any) -> bool:
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return isinstance(values[0], str)
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:

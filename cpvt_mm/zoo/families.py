@@ -3,24 +3,27 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from cpvt_mm.archs import PLAIN_ARCHS, TWINS_ARCHS
 from cpvt_mm.registry import FUNCTIONS
 from openmmlab_runs.checkpoints.fetching import Source
 from openmmlab_runs.errors import UserError, did_you_mean
 
 from . import deit, dino, pvt, rope_vit, twins
-from .family import APACHE, Member, PlainArch, PyramidArch
+from .members import APACHE, PVT, PVTV2, RELEASED, SCHEME, Member
+from .plain import PLAIN
+from .pyramid import OURS
 from .renaming import Format
 
-FAMILIES = (twins.FAMILY, pvt.FAMILY, deit.FAMILY, dino.FAMILY, rope_vit.FAMILY)
-PYRAMID_ARCHS: Mapping[str, PyramidArch] = {**twins.ARCHS, **pvt.ARCHS}
-PLAIN_ARCHS: Mapping[str, PlainArch] = {**deit.ARCHS, **dino.ARCHS}
-FORMATS = tuple(fmt for family in FAMILIES for fmt in family.formats)
-MEMBERS = {name: member for family in FAMILIES for name, member in family.members.items()}
-RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
-SCHEME = 'cpvt_mm://'  # before the name of a member: the address of its weights
+# Of several formats that fit, the last is the most specific.
+FORMATS: tuple[Format, ...] = (
+    OURS, *twins.FORMATS, *pvt.FORMATS, PLAIN, *deit.FORMATS, *dino.FORMATS, *rope_vit.FORMATS)
+# Classes of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin, and other arguments.
+SAME_CLASSES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    'PCPVT': ('', {}), 'PyramidVisionTransformer': ('pvt-', PVT), 'PyramidVisionTransformerV2': ('pvtv2-', PVTV2),
+    'MixVisionTransformer': ('mit-', PVTV2)}
 # What `swap` puts into a config, and names of its archs; SAME is the backbone that is there, which runs here.
 SAME = 'same'
-SWAPPED_IN = {'PyramidCPVT': tuple(twins.ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
+SWAPPED_IN = {'PyramidCPVT': tuple(TWINS_ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
               **{name: (member.name,) for name, member in RELEASED.items()}}
 
 

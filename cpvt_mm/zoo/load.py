@@ -7,14 +7,17 @@ from pathlib import Path
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import LearnablePE, PositionEncoding
+from cpvt_mm.encodings.base import PositionEncoding
+from cpvt_mm.encodings.tables import LearnablePE
+from cpvt_mm.registry import FUNCTIONS
 from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import some
 
-from .deit import REGISTERS, STEM, PlainFormat
 from .families import Detected, detect_format, find_released
+from .plain import REGISTERS, STEM, PlainFormat
 from .renaming import POSITION_TABLE, Format
 
 Weights = dict[str, Tensor]
@@ -24,6 +27,7 @@ MISFIT = ('build it with the arch and the options of the weights (patch_size, re
           "regular expression such as 'position_encoding'")
 
 
+@FUNCTIONS.register_module()
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
@@ -62,8 +66,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     left = [name for name in weights if not name.startswith(found.prefix)
             or used.isdisjoint(found.format.our_names(name.removeprefix(found.prefix)))]
     of = [f'weights of {key}, not of {ema_key}'] if ema_key else []
-    _log(checkpoint, backbone, held, found, [*of, *adapted, f'left over: {", ".join(left) or "nothing"}'])
-    doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}'] if missing else []
+    _log(checkpoint, backbone, held, found, [*of, *adapted, f'left over: {some(left) or "nothing"}'])
+    doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {some(missing)}'] if missing else []
     others = [name for name in fitted if name not in wanted]
     for text in (*doubts, *_doubts(backbone, checkpoint, what, found.format, others)):
         print_log(text, 'current', logging.WARNING)
@@ -112,9 +116,9 @@ def _adapt(backbone: nn.Module, weights: Weights, wanted: Weights) -> tuple[Weig
     stem = next((name for name in wanted if name.endswith(STEM)), STEM)  # the first one of a pyramid
     if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != wanted[stem].shape[1]:
         weights[stem] = adapt_channels(weights[stem], wanted[stem].shape[1])
-    return weights, notes + [
-        f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
-        for name, tensor in weights.items() if tensor.shape != before[name].shape]
+    adapted = [f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
+               for name, tensor in weights.items() if tensor.shape != before[name].shape]
+    return weights, notes + [some(adapted)] * bool(adapted)
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
@@ -144,7 +148,7 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
     surplus = [name for name in surplus if name.split('.')[0] in parts and not POSITION_TABLE.fullmatch(name)]
     if surplus:
         yield (f'{what} is from a larger or different {type(backbone).__name__}: this backbone does not have '
-               f'{len(surplus)} of its tensors: {", ".join(surplus)}')
+               f'{len(surplus)} of its tensors: {some(surplus)}')
     eps, released = getattr(backbone, 'norm_eps', None), find_released(checkpoint)
     trained = released.norm_eps if released else fmt.norm_eps
     if trained and eps and eps != trained:
@@ -159,6 +163,7 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, what: str, fmt: Format,
                'have: use it, also beside others, unless all blocks are trained further.')
 
 
+@FUNCTIONS.register_module()
 def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: object) -> None:
     """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
     hook of torch, before the model loads them.

@@ -1,66 +1,11 @@
-"""PVT (arXiv 2102.12122), PVT v2 (arXiv 2106.13797) and the MiT of SegFormer (arXiv 2105.15203)."""
+"""Formats of PVT (arXiv 2102.12122), PVT v2 (arXiv 2106.13797) and the MiT of SegFormer (arXiv 2105.15203)."""
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from .family import Family, Member, PyramidArch, timm_copy
+from .pyramid import BLOCK, SR
 from .renaming import POSITION_TABLE, Format, Names, below, block, join_table, split_table
-from .twins import BLOCK, SR, sizes
-
-DEPTHS = {  # of PVT v2 and MiT
-    'b0': (2, 2, 2, 2), 'b1': (2, 2, 2, 2), 'b2': (3, 4, 6, 3), 'b3': (3, 4, 18, 3), 'b4': (3, 8, 27, 3),
-    'b5': (3, 6, 40, 3)}
-
-
-def _v2(size: str, *mlp_ratios: int) -> PyramidArch:
-    arch = replace(sizes(*DEPTHS[size]), mlp_ratios=mlp_ratios, patch_mode='overlap', mlp_mode='conv', stage_norm=True)
-    return replace(arch, embed_dims=(32, 64, 160, 256)) if size == 'b0' else arch
-
-
-ARCHS = {
-    # PVT (table 1) has the sizes of Twins.
-    'pvt-tiny': sizes(2, 2, 2, 2),
-    'pvt-small': sizes(3, 4, 6, 3),
-    'pvt-medium': sizes(3, 4, 18, 3),
-    'pvt-large': sizes(3, 8, 27, 3),
-    # PVT v2 (table 1) and MiT (table 6)
-    **{f'pvtv2-{size}': _v2(size, 8, 8, 4, 4) for size in ('b0', 'b1', 'b2', 'b3', 'b4')},
-    'pvtv2-b5': _v2('b5', 4, 4, 4, 4),
-    **{f'mit-{size}': _v2(size, 4, 4, 4, 4) for size in DEPTHS},
-}
-
-# PVT has a table for each stage, PVT v2 and MiT have convolutions in the MLPs, whose zero padding tells positions.
-PVT: dict[str, Any] = dict(position_encoding=dict(type='LearnablePE', mode='bilinear'))
-PVTV2: dict[str, Any] = dict(position_encoding=None)
-LINEAR = dict(sr_mode='pool', mlp_mode='relu-conv')
-
-AUTHORS = 'https://github.com/whai362/PVT/releases/download/v2'  # their files, as in mmdet's configs
-MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, '
-               'which allows research and evaluation, not commercial use')
-
-
-def _pvtv2(size: str) -> Member:
-    name = f'pvt_v2_{size.replace("-", "_")}'
-    return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', PVTV2, LINEAR if size.endswith('-li') else {},
-                  {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'})
-
-
-def _mit(size: str, file: str) -> Member:
-    # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
-    url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/mit_{size}_20220624-{file}.pth'
-    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, {url: 'mmseg-mit'}, MIT_LICENCE)
-
-
-MEMBERS = {
-    **{name: Member('PyramidCPVT', name, PVT, dict(cls_token=True), {f'{AUTHORS}/{name.replace("-", "_")}.pth': 'pvt'})
-       for name in ('pvt-tiny', 'pvt-small', 'pvt-medium', 'pvt-large')},
-    **{f'pvtv2-{size}': _pvtv2(size) for size in ('b0', 'b1', 'b2', 'b2-li', 'b3', 'b4', 'b5')},
-    **{f'mit-{size}': _mit(size, file) for size, file in (
-        ('b0', '7e0fe6dd'), ('b1', '02e5a6a1'), ('b2', '66e8bf70'), ('b3', '13b1141c'), ('b4', 'd588d980'),
-        ('b5', '658746d9'))},
-}
 
 TABLE = 'stages.{i}.position_encoding.0.table'
 CLS_TOKEN = 'stages.3.cls_token'
@@ -188,8 +133,4 @@ MMDET_PVTV2 = PvtFormat(
     {**_openmmlab('layers.{i}.1.{j}.', 4, 'ffn.layers.1'), 'layers.{i}.2.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-6,
     needed=('layers.0.1.0.ffn.layers.1.weight',), convs=CONVS)
 
-FAMILY = Family(
-    MEMBERS, (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT,
-                     MMDET_PVTV2),
-    {'PyramidVisionTransformer': ('pvt-', PVT), 'PyramidVisionTransformerV2': ('pvtv2-', PVTV2),
-     'MixVisionTransformer': ('mit-', PVTV2)})
+FORMATS = (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT, MMDET_PVTV2)

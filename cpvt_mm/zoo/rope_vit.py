@@ -1,4 +1,4 @@
-"""CPVT with the rotary encodings of RoPE-ViT (arXiv 2403.13298)."""
+"""Formats of CPVT with the rotary encodings of RoPE-ViT (arXiv 2403.13298)."""
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,23 +8,8 @@ from torch import Tensor
 
 from openmmlab_runs.errors import UserError
 
-from .deit import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
-from .family import Family, Member, timm_copy
+from .plain import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
 from .renaming import Names, block
-
-
-def _rope_vit(arch: str, kind: str) -> Member:
-    # timm's copy of the authors' weights. Axial models have no name for this in timm.
-    model = f'vit_{arch}_patch16_rope_{kind.replace("-", "_")}_224.naver_in1k'.replace('_axial', '')
-    table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
-    rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
-    return Member('CPVT', arch, dict(position_encoding=[*table, rotary]), dict(layer_scale=1e-5),
-                  {timm_copy(model): f'timm-rope-{kind.removesuffix("-ape")}'})
-
-
-MEMBERS = {f'rope-vit-{arch}-{kind}': _rope_vit(arch, kind) for kind in (
-    'axial', 'mixed', 'axial-ape', 'mixed-ape')  # the latter have a table of positions as well
-    for arch in ('small', 'base', 'large')}
 
 FREQUENCIES = ('rope.freqs', 'freqs')  # of timm, (2, blocks, heads, C / 2); of the authors, (2, blocks, heads * C / 2)
 OUR_FREQUENCIES = re.compile(r'position_encoding\.[01]\.frequencies\.(\d+)')
@@ -102,4 +87,4 @@ AXIAL = RopeVitFormat(('timm-rope-axial',), 'CPVT', SIGNATURE, NAMES, norm_eps=1
                       encoding=dict(type='RotaryPE', form='axial'))
 MIXED = RopeVitFormat(('timm-rope-mixed',), 'CPVT', (*SIGNATURE, '|'.join(FREQUENCIES)), NAMES, norm_eps=1e-6,
                       encoding=dict(type='MixedRotaryPE'), axes=1)
-FAMILY = Family(MEMBERS, (AXIAL, MIXED))
+FORMATS = (AXIAL, MIXED)

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from rich.progress import track
 
+from cpvt_mm.archs import PYRAMID_ARCHS
 from cpvt_mm.models.several_sizes import padded_size
-from cpvt_mm.zoo.families import PYRAMID_ARCHS
 from lab.arguments import COCO, parse_batch, positive
 from lab.backbones import DTYPES, MODES, Backbones, Setting
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate

@@ -1,8 +1,10 @@
 """Damages the data sets of tests/openmmlab_data/layouts.py, and does with each what new_config.py and check_dataset.py
 do.
 
-Each case runs in a process of its own, and must end in a result, or in one sentence. Prints a table by kind of data,
-and each other error. Exits with 1 if there is one, or a process crashed or took too long.
+Each case runs in a process of its own, and must end in a result, or in one sentence. In kinds that begin with
+'records', one record is doubled, moved beyond the border, or of an image that is called otherwise, and a sentence must
+say so. Prints a table by kind of data, and each other error. Exits with 1 if there is one, or a process crashed or took
+too long.
 """
 import gc
 import io
@@ -24,6 +26,7 @@ from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import as_sentence, exit_on_error
 from tests.openmmlab_data import layouts
+from tests.openmmlab_data.box_layouts import WRITERS, change_records
 
 CONFIG = 'config'  # the kind whose config is damaged, not the data
 # Writers of each kind of data, and the tasks that its labels are for.
@@ -31,6 +34,7 @@ DATA: dict[str, tuple[list[layouts.Write], tuple[str, ...]]] = {
     **{f'{name}, {tasks[-1]}': (writers, tasks) for table, tasks in zip(layouts.TABLES, (
         ('boxes',), ('boxes', 'instances'), ('semantic',), ('instances',)), strict=True)
        for name, writers in table.items()}, CONFIG: ([layouts.coco], ('boxes',))}
+RECORDS = {f'records, {layout}': layout for layout in WRITERS}
 
 
 def write_bases(folder: Path) -> None:
@@ -62,6 +66,8 @@ def run_case(kind: str, root: Path, base: Path) -> None:
 
 def prepare(bases: Path, rng: random.Random, kind: str, root: Path, is_whole: bool = False) -> Case:
     """Writes data of a kind, perhaps with a config, and damages a file of it; returns the call that uses it."""
+    if kind in RECORDS:
+        return partial(change_records, rng, RECORDS[kind], root)
     writers, tasks = DATA[kind]
     rng.choice(writers)(root)
     base = bases / f'{rng.choice(tasks)}.py'
@@ -74,13 +80,14 @@ def prepare(bases: Path, rng: random.Random, kind: str, root: Path, is_whole: bo
 
 def main() -> None:
     arguments = parser(__doc__, 5000)
-    arguments.add_argument('--kinds', nargs='+', choices=DATA, default=list(DATA), help='kinds of data')
+    kinds = [*DATA, *RECORDS]
+    arguments.add_argument('--kinds', nargs='+', choices=kinds, default=kinds, help='kinds of data')
     args = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         write_bases(scratch)
         with redirect_stdout(io.StringIO()):  # what is imported and cached here need not be in each process
-            prepare(scratch, random.Random(0), args.kinds[0], scratch / 'first', is_whole=True)()
+            prepare(scratch, random.Random(0), next(iter(DATA)), scratch / 'first', is_whole=True)()
         gc.collect()
         gc.freeze()
         fuzz(args, args.kinds, partial(prepare, scratch), scratch, memory=2 << 30, seconds=30)

@@ -1,8 +1,9 @@
 """Checks what reports of tests promise, with truth and predictions: suspects, intervals, and scores that miss little.
 
-Labels are removed, shifted by half of their size, or given to another class. Precision is that of the first suspects,
-beside that of boxes or regions at random. Intervals are those of images drawn from all, which are the truth then, and
-scores are chosen on half of the images, and tried on the other half.
+Labels are removed, shifted by half of their size, or given to another class, and the precision of the first suspects is
+compared with the precision of boxes or regions at random. Images are drawn from all, whose AP is the true value then,
+to see how often intervals contain it. Scores are chosen on half of the images, and tried on the other half. With
+--simulate, images are simulated instead: see `lab.simulated_reports`.
 """
 import argparse
 import copy
@@ -13,10 +14,15 @@ from pathlib import Path
 import numpy as np
 from hotcoco.mask import iou
 from PIL import Image
+from rich.progress import track
 
-from openmmlab_runs.errors import exit_on_error, say
+from lab.simulated_reports import HEADER, table
+from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.evaluation import box_report, map_report
-from openmmlab_runs.evaluation.intervals import box_metrics, compare, draws, interval, score_that_misses
+from openmmlab_runs.evaluation.average_precision import box_metrics
+from openmmlab_runs.evaluation.comparison import compare
+from openmmlab_runs.evaluation.intervals import Draws
+from openmmlab_runs.evaluation.risk import score_that_misses
 from openmmlab_runs.files import list_images
 from openmmlab_runs.texts import markdown_table
 
@@ -84,31 +90,53 @@ def damaged_maps(truth: Path, predictions: Path, classes: int, random: np.random
 def coverage(rows: list[box_report.Entry], trials: int, images: int, random: np.random.Generator) -> float:
     """Returns how often the interval of images that are drawn has the AP of all images in it."""
     value = box_metrics(rows, 'bbox', np.ones((1, len(rows)), int))['AP'][0]
-    drawn = ([rows[index] for index in random.integers(0, len(rows), images)] for _ in range(trials))
-    ends = [interval(box_metrics(part, 'bbox', draws(images, 200, seed))['AP']) for seed, part in enumerate(drawn)]
-    return float(np.mean([low <= value <= high for _, low, high in ends]))
+    covered = []
+    for seed in range(trials):
+        part, draws = [rows[index] for index in random.integers(0, len(rows), images)], Draws(images, seed, 200)
+        _, low, high = draws.interval(box_metrics(part, 'bbox', draws.weights)['AP'], images)
+        covered.append(low is not None and high is not None and low <= value <= high)
+    return float(np.mean(covered))
 
 
-def missed(rows: list[box_report.Entry], most: float, trials: int, random: np.random.Generator) -> tuple[float, float]:
-    """Returns the share of objects that is missed in the other half of the images, in the mean, and its error."""
+def missed(rows: list[box_report.Entry], most: float, trials: int, random: np.random.Generator) -> str:
+    """Returns in how many halves a score is chosen, and what share of the objects of the other half it misses."""
     shares = [np.array([score for _, score in one['found']]) for one in rows if one['found']]
     means = []
     for order in (random.permutation(len(shares)) for _ in range(trials)):
         half = len(order) // 2
-        score = score_that_misses([shares[index] for index in order[:half]], most)
+        try:
+            score = score_that_misses([shares[index] for index in order[:half]], most)
+        except UserError:
+            continue
         means.append(np.mean([(shares[index] <= score).mean() for index in order[half:]]))
-    return float(np.mean(means)), float(np.std(means) / trials ** 0.5)
+    text = f'at most {most:.2f} missed: a score in {len(means)} of {trials} halves'
+    return text + (f', which misses {np.mean(means):.4f} in the other half' if means else '')
 
 
 @exit_on_error
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('truth', type=Path, help="annotation file in COCO's layout, or folder of label maps")
-    parser.add_argument('predictions', type=Path, help='predictions.bbox.json, or folder of label maps')
+    parser.add_argument('truth', type=Path, nargs='?', help="annotation file in COCO's layout, or folder of label maps")
+    parser.add_argument('predictions', type=Path, nargs='?', help='predictions.bbox.json, or folder of label maps')
+    parser.add_argument('--simulate', type=int, nargs='?', const=200, metavar='TRIALS',
+                        help='simulate so many sets of images of each source (default: 200) instead of reading files')
+    parser.add_argument('--images', type=int, nargs='+', default=[6, 10, 15, 25, 50, 100],
+                        help='numbers of images to simulate')
     parser.add_argument('--classes', type=int, default=11, help='number of classes of label maps')
     parser.add_argument('--most', type=float, nargs='+', default=[0.15, 0.2, 0.3], help='shares that may be missed')
     parser.add_argument('--trials', type=int, nargs=2, default=[500, 200], help='draws of images, and splits')
     args = parser.parse_args()
+    if args.simulate:
+        rows = track(table(args.images, args.simulate), 'Simulating', 2 * len(args.images))
+        say(markdown_table(HEADER, rows))
+    elif args.predictions:
+        check(args)
+    else:
+        parser.error('give truth and predictions, or --simulate')
+
+
+def check(args: argparse.Namespace) -> None:
+    """Prints the checks of labels, intervals and scores on given files."""
     random = np.random.default_rng(0)
     is_maps = args.truth.is_dir()
     data = None if is_maps else read_boxes(args.truth, args.predictions)
@@ -120,6 +148,5 @@ def main() -> None:
         rows = [*report['images'].values()]
         say(f'against itself: {compare(report, report)["verdict"]}')
         for most in args.most:
-            say('at most {:.2f} missed: {:.4f}, standard error {:.4f}'.format(
-                most, *missed(rows, most, args.trials[1], random)))
+            say(missed(rows, most, args.trials[1], random))
         say(f'95 % intervals cover: {coverage(rows, args.trials[0], len(rows), random):.3f}')

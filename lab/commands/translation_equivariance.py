@@ -20,10 +20,10 @@ from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor, nn
 
+from cpvt_mm.archs import STRIDES
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.layers import Attention, PatchEmbed
-from cpvt_mm.zoo.family import STRIDES
 from lab.features import (
     ENCODINGS,
     IMAGENET,

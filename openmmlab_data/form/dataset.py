@@ -1,5 +1,5 @@
 """The one form of data: what each reader returns, each check and measure takes, and the writer writes."""
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,7 +10,10 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.bands import Pixels, read_header
 from openmmlab_runs.texts import some, told
 
-from .account import Account
+from .account import SHOWN, Account
+from .files import sort_files
+from .folder import Folder
+from .objects import Extent
 
 OTHER_SIZE = 'images have another size than their annotation states', ': their objects may lie elsewhere.'
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
@@ -21,6 +24,8 @@ class LabelledObject(NamedTuple):
     name: str  # of its class
     keys: dict[str, Any]  # COCO's `bbox` (x, y, width, height), `area` and `iscrowd`, perhaps `segmentation`
     records: int = 1  # how many of the source became this object
+    extent: Extent | None = None  # its left, top, right and bottom before it was clipped; None: those of `bbox`
+    ignored: str = ''  # why losses and metrics ignore it, as `Account.leave` has it; then `iscrowd` is 1
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class LabelledData:
     palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
     pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
     account: Account = field(default_factory=Account)
+    validation: Account | None = None  # of other data that were named for validation
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def measured(self, pictures: list[Picture]) -> list[Picture]:
@@ -69,42 +75,27 @@ class LabelledData:
             for picture, header in zip(pictures, threads.map(read_header, [one.path for one in pictures]), strict=True):
                 actual = header.width, header.height
                 if picture.size != actual and all(picture.size):  # it is written as it is, so that training refuses it
-                    wrong.append(_other_size(picture.path, actual, picture.size))
+                    wrong.append(other_size(picture.path, actual, picture.size))
                 else:
                     picture.size = actual
                 self.pixels[header.pixels] += 1
         self.notes += told(wrong, *OTHER_SIZE)
         return pictures
 
-    def settle(self, names: Sequence[str], pictures: Sequence[Picture]) -> None:
-        """Leaves out objects without an area, makes those of the names classes that have an object, and tells what is
-        odd about both, and about sizes. An object without a class is a UserError.
-        """
-        for picture in pictures:
-            if not all(one.name.strip() for one in picture.objects):
-                raise UserError(f'{picture.annotation} has an object without the name of a class: give it one.')
-            objects = [one._replace(name=one.name.strip()) for one in picture.objects]
-            picture.objects = [one for one in objects if has_area(one.keys, picture.size)]
-            self.account.leave('objects', 'objects lie outside of their image, or are smaller than a pixel',
-                               picture.annotation, sum(one.records for one in objects) - sum(
-                                   one.records for one in picture.objects))
-        used = {one.name for picture in pictures for one in picture.objects}
-        bare = list(dict.fromkeys(name.strip() for name in names))
-        self.classes = [name for name in bare if name in used]
-        if unused := [name for name in bare if name not in used]:
-            self.notes.append(f'{len(unused)} classes have no object and are left out: {some(unused)}.')
-        by_case = Counter(name.casefold() for name in self.classes)
-        if alike := [name for name in self.classes if by_case[name.casefold()] > 1]:
-            self.notes.append(f'Classes differ by case only: {", ".join(alike)}. Correct them if they are one.')
-        wrong = [_other_size(one.path, one.size, one.stated) for one in pictures
-                 if all(one.stated) and one.stated != one.size]
-        self.notes += told(wrong, *OTHER_SIZE)
-
-    def close(self) -> None:
-        """Counts what is used, and begins the notes with the account."""
+    def close(self, folder: Folder) -> None:
+        """Counts what is used of records and files, and begins the notes with the account."""
         used = {id(one): one for pictures in self.splits.values() for one in pictures}.values()
+        objects = [(one, picture) for picture in used for one in picture.objects]
         self.account.used = Counter(images=sum(one.records for one in used),
-                                    objects=sum(one.records for picture in used for one in picture.objects))
+                                    objects=sum(one.records for one, _ in objects if not one.ignored))
+        for one, picture in objects:
+            if one.ignored:
+                self.account.leave('objects', f'{one.ignored}: losses and metrics ignore them', picture.path.name,
+                                   one.records)
+        self.account.use('labels', *(path for one in used for path in (
+            one.annotation, one.label_map.path if one.label_map else None) if path))
+        self.account.use('images', *(one.path for one in used))
+        self.account.files = sort_files(folder.files, folder.hidden, folder.root, self.account.roles)
         self.notes = [*self.account.lines(), *self.notes]
 
     def about_splits(self) -> Iterator[str]:
@@ -114,27 +105,19 @@ class LabelledData:
                 yield f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.'
             present = set().union(*(one.classes(self.classes) for one in pictures))
             if missing := [one for one in self.classes if one not in present]:
-                yield f'{name} has no {"pixel" if self.is_semantic else "object"} of class {", ".join(missing)}.'
+                yield (f'{name} has no {"pixel" if self.is_semantic else "object"} of class {some(missing, SHOWN)}.')
         trained = {one.path for one in self.splits['train']}
         for name in ('val', 'test'):
             both = sorted(trained & {one.path for one in self.splits.get(name, ())})
             yield from told(both, f'images are in train and {name}', ': metrics will be too good.')
 
 
-def _other_size(path: Path, actual: tuple[int, int], stated: tuple[int, int]) -> str:
+def other_size(path: Path, actual: tuple[int, int], stated: tuple[int, int]) -> str:
     return f'{path} ({actual[0]} x {actual[1]} pixels, not {stated[0]} x {stated[1]})'
 
 
-def has_area(keys: dict[str, Any], size: tuple[int, int]) -> bool:
-    """Returns whether an object is at least a pixel wide and high, in its image; mmdet leaves out others."""
-    x, y, width, height = keys['bbox']
-    inside = [min(start + side, most) - max(start, 0) for start, side, most in zip((x, y), (width, height), size,
-                                                                                  strict=True)]
-    return min(width, height) >= 1 and min(inside) > 0
-
-
 def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
-    """Joins what several records say about one image; what they say twice is left out.
+    """Joins what several records say about one image.
 
     Raises:
         UserError: If they contradict: they state two sizes, or two classes for one place.
@@ -149,16 +132,18 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
             raise UserError(f'{one.path} has {known} pixels in {first.annotation}, but {other_size} in '
                             f'{one.annotation}: remove one of the records.')
         first.records += one.records
-        names = {_place(each): each.name for each in first.objects}
+        if one.annotation:
+            account.use('labels', one.annotation)
+        names: dict[str, set[str]] = defaultdict(set)
+        for each in first.objects:
+            names[_place(each)].add(each.name)
         for other in one.objects:
-            name = names.get(_place(other), other.name)
-            if name != other.name:
+            here = sorted(names.get(_place(other), {other.name}))
+            if other.name not in here:
                 raise UserError(f'{one.path} has two records, in {first.annotation} and {one.annotation}, which call '
-                                f'the object at {other.keys["bbox"]} {name} and {other.name}: remove one of them.')
-            if _place(other) in names:
-                account.leave('objects', 'objects are said twice about one image', one.path.name, other.records)
-            else:
-                first.objects.append(other)
+                                f'the object at {other.keys["bbox"]} {", ".join(here)} and {other.name}: remove one of '
+                                'them.')
+        first.objects += one.objects
     return [*found.values()]
 
 

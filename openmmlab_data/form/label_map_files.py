@@ -79,6 +79,7 @@ class ClassTable:
     names: list[str]
     codes: list[int] = field(default_factory=list)
     are_colours: bool = False
+    no_class: tuple[int, ...] = (NO_CLASS,)  # values that mean none
 
 
 def read_table(path: Path) -> ClassTable:

@@ -1,5 +1,6 @@
 """Shapes of objects, as labelling tools have them, and the same as COCO has them."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,68 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.masks import polygon_area
 from openmmlab_runs.texts import shown
 
-from .account import Account
-
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
 LARGEST = 1e7  # pixels: no coordinate is larger
+
+
+Extent = tuple[float, float, float, float]  # left, top, right and bottom, in pixels
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where an object is: the corners of a box (left, top, right, bottom), polygons, `(N, 2)` each, or a mask,
+    `(H, W)`, bool, with the place of its first pixel; in pixels, or with `in_shares` in shares of the image's sides.
+    """
+    corners: Sequence[float] = ()
+    parts: Sequence[np.ndarray] = ()
+    pixels: np.ndarray | None = None
+    place: tuple[int, int] = (0, 0)
+    in_shares: bool = False
+    counts_from_1: bool = False  # and the last pixel belongs to the box
+    degrees: float = 0  # by which polygons are turned clockwise around `pivot`
+    pivot: tuple[float, float] = (0, 0)
+
+    @property
+    def is_swapped(self) -> bool:
+        return bool(self.corners) and (self.corners[0] > self.corners[2] or self.corners[1] > self.corners[3])
+
+    def keys(self, size: tuple[int, int]) -> dict[str, Any]:
+        """Returns the keys of COCO for it in an image of a width and height, to which it is clipped."""
+        if self.pixels is not None:
+            whole = np.zeros(size[::-1], bool)
+            rows, columns = (slice(max(start, 0), max(start + length, 0)) for start, length in zip(
+                reversed(self.place), self.pixels.shape, strict=True))
+            part = whole[rows, columns]
+            top, left = max(-self.place[1], 0), max(-self.place[0], 0)
+            part[:] = self.pixels[top:top + part.shape[0], left:left + part.shape[1]]
+            return mask(whole)
+        return polygons(self._polygons(size), size) if self.parts else box(*self._box(size), size)
+
+    def extent(self, size: tuple[int, int]) -> Extent:
+        """Returns the box around it in an image of a width and height, also beyond the border."""
+        if self.pixels is not None:
+            rows, columns = (np.flatnonzero(self.pixels.any(axis=axis)) for axis in (1, 0))
+            if not len(rows):
+                return 0, 0, 0, 0
+            x, y = self.place
+            return float(x + columns[0]), float(y + rows[0]), float(x + columns[-1] + 1), float(y + rows[-1] + 1)
+        if self.parts:
+            points = np.concatenate(self._polygons(size))
+            (left, top), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+            return left, top, right, bottom
+        return self._box(size)
+
+    def _polygons(self, size: tuple[int, int]) -> list[np.ndarray]:
+        unit = np.array(size if self.in_shares else (1, 1))
+        x, y = (np.array(self.pivot) * unit).tolist()
+        return [turned(part * unit - (x, y), x, y, 1, 1, self.degrees) if self.degrees else part * unit
+                for part in self.parts]
+
+    def _box(self, size: tuple[int, int]) -> Extent:
+        width, height = size if self.in_shares else (1, 1)
+        left, right = sorted((self.corners[0] * width, self.corners[2] * width))
+        top, bottom = sorted((self.corners[1] * height, self.corners[3] * height))
+        return left - self.counts_from_1, top - self.counts_from_1, right, bottom
 
 
 def points_of(value: object, where: str) -> np.ndarray:
@@ -50,14 +109,6 @@ def box(left: float, top: float, right: float, bottom: float, size: tuple[int, i
               for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
     found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
     return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
-
-
-def ordered(corners: Iterable[float], account: Account, where: str) -> tuple[float, float, float, float]:
-    """Returns left, top, right and bottom, with the smaller ones first, and notes corners that are swapped."""
-    left, top, right, bottom = corners
-    if left > right or top > bottom:
-        account.remark('boxes have their corners swapped and are read the other way round', where)
-    return min(left, right), min(top, bottom), max(left, right), max(top, bottom)
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:

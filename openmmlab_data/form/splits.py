@@ -1,70 +1,62 @@
 """The splits of a folder of data: which one a name means, and how images are divided."""
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from openmmlab_runs.data.datasets import SPLITS
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import shell
 
 from .dataset import LabelledData, Picture
 from .folder import Folder, split_in
+from .settling import settle
+from .split_lists import read_split_lists
 
 # The name of a crop, with the image that it is from: slide1_0_512.png, slide1_x0_y512.png.
 CROP = r'^(.+?)[_-]\D?\d+[_-]\D?\d+\.\w+$'
+LISTS = 'Main', 'Segmentation'  # the folders of VOC's lists, for boxes and for label maps
 
 
 def split_of(path: Path, root: Path) -> str:
     """Returns the split of the innermost folder of a path that names one, or 'train' if none does."""
-    parts = path.parent.relative_to(root).parts if path.is_relative_to(root) else path.parent.parts[-2:]
+    return _split_of(path.parent, root)
+
+
+@lru_cache(1024)  # folders have many files
+def _split_of(folder: Path, root: Path) -> str:
+    parts = folder.relative_to(root).parts if folder.is_relative_to(root) else folder.parts[-2:]
     return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
 
 
-def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
-                named_in: Callable[[Path], str] | None = None) -> list[Picture]:
-    """Returns images with their annotation files, and accounts for files and images without the other; `named_in` reads
-    the name of the image from a file that no image is called like.
-    """
-    of_image, alone = folder.pair(files)
-    if named_in:
-        for path, text in [(path, named_in(path)) for path in alone]:
-            if (place := folder.match([text], path, path.parent).get(text)) and place not in of_image:
-                of_image[place] = path
-                alone.remove(path)
-    near, labels = {image.parent for image in of_image}, set(files)
-    bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
-    data.account.seen['images'] += len(files) + len(bare)
-    data.account.leave_all('images', f'{what}s have no image of their own', alone)
-    data.account.leave_all('images', f'images have no {what}', bare)
-    return data.measured([Picture(image, path) for image, path in of_image.items()])
-
-
-def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]]
+def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, splits: Mapping[str, Sequence[Path]] = {}
            ) -> None:
-    """Puts images into the splits of their lists, or if there are none, of their folders."""
+    """Puts images into the splits that their annotations name, or else lists, or else their folders."""
     # An image that only its annotation file holds is in the folder of that file.
     places = {one.path: one.path if one.path.is_relative_to(folder.root) else one.annotation or one.path
               for one in pictures}
-    lists = lists or {split: [path for path, place in places.items() if split_of(place, folder.root) == split]
-                      for split in SPLITS}
+    has_maps = any(one.annotation and one.annotation.suffix.lower() in IMAGE_SUFFIXES for one in pictures)
+    splits = splits or read_split_lists(folder, [*places], data.account, LISTS[has_maps]) or {
+        split: [path for path, place in places.items() if split_of(place, folder.root) == split] for split in SPLITS}
     by_image = {one.path: one for one in pictures}
-    listed = {image for images in lists.values() for image in images}
+    listed = {image for images in splits.values() for image in images}
     for one in pictures:
         if one.path not in listed:
             data.account.leave('images', 'images are in no list of a split', folder.name(one.path), one.records)
-            data.account.leave('objects', 'objects are of images in no list of a split', '',
+            data.account.leave('objects', 'objects are of images in no list of a split', folder.name(one.path),
                                sum(other.records for other in one.objects))
     for split in SPLITS:
-        if own := [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]:
+        if own := [by_image[image] for image in dict.fromkeys(splits.get(split, ())) if image in by_image]:
             data.splits[split] = own
 
 
-def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder, lists: Mapping[str, Sequence[Path]],
-             names: Sequence[str] = ()) -> LabelledData:
+def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder,
+             splits: Mapping[str, Sequence[Path]] = {}, names: Sequence[str] = ()) -> LabelledData:
     """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
-    data.settle(names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
-    divide(data, pictures, folder, lists)
+    settle(data, names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
+    divide(data, pictures, folder, splits)
     return data
 
 

@@ -2,85 +2,95 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlparse
 
+import numpy as np
+
 from openmmlab_data.form.account import Account
-from openmmlab_data.form.dataset import LabelledData, LabelledObject, Picture, one_of_each
-from openmmlab_data.form.objects import box, ellipse, number_of, points_of, polygons, size_of, turned
-from openmmlab_data.form.splits import complete
+from openmmlab_data.form.brushes import read_brush
+from openmmlab_data.form.dataset import LabelledData
+from openmmlab_data.form.objects import Shape, ellipse, number_of, points_of, size_of
+from openmmlab_data.form.records import Found, Record, read_many
 from openmmlab_runs.data.coco import read_json
-from openmmlab_runs.errors import UserError
+from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import IMAGE_SUFFIXES
 from openmmlab_runs.texts import shown
 
-from .layouts import LABEL_STUDIO, Reading, there
+from .layouts import LABEL_STUDIO, Reading
 
-SHAPES = ('rectangle', 'ellipse', 'polygon')
+SHAPES = ('rectangle', 'ellipse', 'polygon', 'brush')
 # Fields that are read, or that say nothing about objects.
 OF_RESULT = frozenset((
     'id', 'type', 'value', 'from_name', 'to_name', 'original_width', 'original_height', 'image_rotation', 'origin',
     'score', 'readonly', 'hidden', 'x', 'y', 'width', 'height', 'rotation', 'radiusX', 'radiusY', 'points', 'closed',
-    'labels', *(f'{shape}labels' for shape in SHAPES)))
+    'labels', 'format', 'rle', *(f'{shape}labels' for shape in SHAPES)))
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
+class Annotation(NamedTuple):
+    """A list of results, and why it is left out, if it is."""
+    results: list[dict[str, Any]]
+    left: str = ''
+
+
 def read_label_studio(reading: Reading) -> LabelledData:
-    """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format."""
-    data = LabelledData(LABEL_STUDIO, reading.folder.root)
-    pictures: list[Picture] = []
-    for path in reading.files:
-        tasks = read_json(path)
-        tasks = tasks if isinstance(tasks, list) else []
-        texts = []
-        for index, task in enumerate(tasks):
-            if not isinstance(task, dict):
-                raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export '
-                                'it again.')
-            texts.append(next((text for text in _texts(task) if reading.folder.match([text], path, path.parent)), ''))
-        places = reading.folder.match(filter(None, texts), path, path.parent)
-        data.account.seen['images'] += len(tasks)
-        for index, (task, text) in enumerate(zip(tasks, texts, strict=True)):
-            results, name = [*_results(task)], f'task {task.get("id", index)}'
-            data.account.seen['objects'] += len(results)
-            if text not in places:
-                data.account.leave('images', f'images of {path.name} are not there', next(_texts(task), name))
-                data.account.leave('objects', 'objects are of images that are not there', '', len(results))
-            elif not results and not task.get('annotations') and 'label' not in task:
-                data.account.leave('images', 'tasks have no annotation yet', name)
-            else:
-                pictures.append(_read_results(results, Picture(places[text], path), f'{path}, {name},', data.account))
-    pictures = one_of_each(pictures, data.account)
-    return complete(data, data.measured(there(pictures, reading)), reading.folder, {})
+    """Reads rectangles, ellipses, polygons and brush masks of each task, of its last annotation that has results; a
+    UserError for another format.
+    """
+    return read_many(reading.files, LabelledData(LABEL_STUDIO, reading.folder.root), reading.folder, _records)
 
 
-def _read_results(results: list[dict[str, Any]], picture: Picture, where: str, account: Account) -> Picture:
-    """Reads the regions of a task; results of one id are about one region, such as its shape and its label."""
-    regions: dict[object, list[dict[str, Any]]] = {}
-    for index, result in enumerate(results):
-        account.read(result, OF_RESULT)
-        regions.setdefault(result.get('id', index), []).append(result)
-    for parts in regions.values():
-        # The short form does not nest the shape of a result.
-        values: dict[str, Any] = {}
-        for part in parts:
-            values |= part | (part['value'] if isinstance(part.get('value'), dict) else {})
-        kinds = [str(part.get('type') or '') for part in parts]
-        kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
-        labels = values.get(f'{kind}labels') or values.get('labels')
-        name = str(labels[0]).strip() if isinstance(labels, list) and labels else ''
-        if not kind:
-            what = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
-            remedy = ' (export them as Brush labels to PNG)' if what == 'brushlabels' else ''
-            account.leave('objects', f'objects are of type {what}{remedy}', where, len(parts))
-        elif not name:
-            account.leave('objects', 'objects are regions without a label', where, len(parts))
-        else:
-            picture.stated = size = size_of(values.get('original_width'), values.get('original_height'), where)
-            if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
-                account.fields['image_rotation'] += 1
-            picture.objects.append(LabelledObject(name, _shape(kind, values, size, where), len(parts)))
-    return picture
+def _records(path: Path, account: Account) -> Iterator[Record]:
+    tasks = read_json(path)
+    for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
+        if not isinstance(task, dict):
+            raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export it '
+                            'again.')
+        where, found, sizes = f'{path}, task {task.get("id", index)},', list[Found](), set[tuple[int, int]]()
+        annotations = [*_annotations(task, where, account)]
+        for results, left in annotations:
+            # Results of one id are about one region, such as its shape and its label.
+            regions: dict[object, list[dict[str, Any]]] = {}
+            for number, result in enumerate(results):
+                account.read(result, OF_RESULT)
+                regions.setdefault(result.get('id', number), []).append(result)
+            if left:
+                found.append(Found(left=left, records=len(results)))
+                continue
+            found += [one for parts in regions.values() for one in _found(parts, where, account)]
+            sizes |= {size_of(one.get('original_width'), one.get('original_height'), where) for one in results
+                      if 'original_width' in one}
+        if len(sizes) > 1:
+            account.remark('tasks have regions that state different sizes of their image, which percents do not need',
+                           where.rstrip(','))
+        is_bare = all(one.left for one in annotations) and 'label' not in task
+        yield Record(where, [*_texts(task)], found, sizes.pop() if len(sizes) == 1 else (0, 0),
+                     left='tasks have no annotation yet, or cancelled ones' * is_bare)
+
+
+def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Iterator[Found]:
+    """Yields an object for each label of a region."""
+    # The short form does not nest the shape of a result.
+    flat = [part | (part['value'] if isinstance(part.get('value'), dict) else {}) for part in parts]
+    values = {key: value for one in flat for key, value in one.items()}
+    kinds = [str(part.get('type') or '') for part in parts]
+    kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
+    labels = (label for one in flat for key in (f'{kind}labels', 'labels') if isinstance(one.get(key), list)
+              for label in one[key])
+    names = [*dict.fromkeys(filter(None, (str(label).strip() for label in labels)))]
+    if not kind:
+        other = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
+        yield Found(left=f'objects are of type {other}', records=len(parts))
+        return
+    if not names:
+        yield Found(left='objects are regions without a label', records=len(parts))
+        return
+    if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
+        account.fields['image_rotation'] += 1
+    shape = _shape(kind, values, where)
+    for index, name in enumerate(names):
+        yield Found(name, shape, records=1 if index else max(len(parts) - len(names) + 1, 1))
 
 
 def _texts(task: dict[str, Any]) -> Iterator[str]:
@@ -100,27 +110,47 @@ def _names(text: str) -> Iterator[str]:
         yield UPLOAD.sub('', Path(name.replace('\\', '/')).name)
 
 
-def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _annotations(task: dict[str, Any], where: str, account: Account) -> Iterator[Annotation]:
+    """Yields the annotations of a task, and its predictions; all but one are left out. None if it has none."""
+    def results_of(one: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in one.get('result') or () if isinstance(each, dict)]
+
     annotations = task.get('annotations') or task.get('completions')
-    if isinstance(annotations, list):
-        last = [one for one in annotations if isinstance(one, dict) and not one.get('was_cancelled')][-1:]
-        lists = [one.get('result') for one in last]
-    else:  # the short form has a list for each control, by its name
-        lists = [value for value in task.values() if isinstance(value, list)]
-    for results in lists:
-        yield from (one for one in results or () if isinstance(one, dict))
+    if not isinstance(annotations, list):  # the short form has a list for each control, by its name
+        results = [one for value in task.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
+        if results or 'label' in task:
+            yield Annotation(results)
+        return
+    annotations = [one for one in annotations if isinstance(one, dict)]
+    valid = [one for one in annotations if not one.get('was_cancelled')]
+    chosen = next((one for one in reversed(valid) if results_of(one)), valid[-1] if valid else None)
+    if chosen is not None and chosen is not valid[-1]:
+        account.remark('tasks have an empty last annotation, so that an earlier one is read', where.rstrip(','))
+    for one in annotations:
+        yield Annotation(results_of(one), '' if one is chosen else 'objects are of cancelled annotations' if one.get(
+            'was_cancelled') else 'objects are of other annotations of their task')
+    for one in task.get('predictions') or ():
+        if isinstance(one, dict):
+            yield Annotation(results_of(one), 'objects are predictions')
 
 
-def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
+def _shape(kind: str, value: dict[str, Any], where: str) -> Shape:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
+    if kind == 'brush':
+        size = size_of(value.get('original_width'), value.get('original_height'), where)
+        try:
+            return Shape(pixels=read_brush(value.get('rle') or (), size))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f'{where} has a brush mask that cannot be read ({first_line(error)}): export it again.'
+                            ) from error
     if kind == 'polygon':
-        return polygons([points_of(value.get('points'), where) * size / 100], size)
+        return Shape(parts=[points_of(value.get('points'), where) / 100], in_shares=True)
     angle = number_of(value.get('rotation') or 0, where, 'rotation')
     keys = ('x', 'y', 'radiusX', 'radiusY') if kind == 'ellipse' else ('x', 'y', 'width', 'height')
-    x, y, width, height = (number_of(value.get(key), where, key) * side / 100
-                           for key, side in zip(keys, size * 2, strict=True))
+    x, y, width, height = (number_of(value.get(key), where, key) / 100 for key in keys)
     if kind == 'ellipse':
-        return polygons([ellipse(x, y, width, height, angle)], size)
+        return Shape(parts=[ellipse(x, y, width, height)], in_shares=True, degrees=angle, pivot=(x, y))
     if angle % 360:
-        return polygons([turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)], size)
-    return box(x, y, x + width, y + height, size)
+        corners = np.array([(x, y), (x + width, y), (x + width, y + height), (x, y + height)])
+        return Shape(parts=[corners], in_shares=True, degrees=angle, pivot=(x, y))
+    return Shape((x, y, x + width, y + height), in_shares=True)

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from openmmlab_data.form.dataset import Picture
 from openmmlab_data.form.folder import Folder
-from openmmlab_runs.errors import UserError
 
 COCO, VOC, YOLO, LABELME = 'COCO annotations', 'Pascal VOC', 'YOLO', 'LabelMe JSON'
 CVAT, LABEL_STUDIO, LABEL_MAPS, CSV = 'CVAT XML', 'Label Studio JSON', 'label maps', 'boxes in CSV files'
@@ -25,10 +23,3 @@ class Reading(NamedTuple):
     folder: Folder
     options: ReadingOptions
     named: Path | None  # the file that the user named, if any
-
-
-def there(pictures: list[Picture], reading: Reading) -> list[Picture]:
-    """Returns the images that a file for many images names; a UserError if none is there."""
-    if not pictures:
-        raise UserError(f'none of the images of {reading.files[0]} is there: put them below {reading.folder.root}.')
-    return pictures

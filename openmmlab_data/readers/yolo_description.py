@@ -1,4 +1,4 @@
-"""Descriptions of YOLO data: names of classes and splits in data.yaml, obj.data, or lists of images."""
+"""Descriptions of YOLO data: names of classes and splits in data.yaml, or in obj.data."""
 import glob
 import math
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from openmmlab_data.form.folder import Folder, read_lines, read_text
+from openmmlab_data.form.split_lists import read_list
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.texts import shown, told
 
@@ -24,6 +25,7 @@ class Description:
     source: Path | None = None  # the file with the names
     places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
     keypoints: int = 0  # how many numbers keypoints add to a line
+    files: list[Path] = field(default_factory=list)  # that describe the data
     notes: list[str] = field(default_factory=list)
 
 
@@ -38,15 +40,7 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
     lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}
     # A list beside the labels is nearer to them than one of another tool.
     path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
-    parent = path.parent if path else folder.root
-    found = Description(dict(enumerate(read_lines(path))) if path else {}, path)
-    beside = {split: _listed(parent / f'{name}.txt', folder, found.notes) for name, split in KEYS.items()
-              if (parent / f'{name}.txt').is_file()}
-    if beside.get('train'):
-        found.places = {split: paths for split, paths in beside.items() if paths}
-    else:
-        found.notes.clear()  # these are no lists
-    return found
+    return Description(dict(enumerate(read_lines(path))), path, files=[path]) if path else Description()
 
 
 def _of_yaml(path: Path, folder: Folder) -> Description | None:
@@ -61,7 +55,7 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
         raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
     if not isinstance(content, dict) or not content.get('names'):
         return None
-    found = Description(_names(content['names'], path), path)
+    found = Description(_names(content['names'], path), path, files=[path])
     shape, base = content.get('kpt_shape'), content.get('path')
     if isinstance(shape, list):
         try:
@@ -72,7 +66,7 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
     if base is not None and not isinstance(base, str):
         raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
     bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
-    found.places = _places(content, path, bases, folder, found.notes)
+    found.places = _places(content, path, bases, folder, found)
     return found
 
 
@@ -99,12 +93,12 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
     names = folder.locate(content['names'], path.parent)
     if names is None or not names.is_file():
         raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
-    found = Description(dict(enumerate(read_lines(names))), names)
-    found.places = _places(content, path, [path.parent], folder, found.notes)
+    found = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
+    found.places = _places(content, path, [path.parent], folder, found)
     return found
 
 
-def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, notes: list[str]
+def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, about: Description
             ) -> dict[str, list[Path]] | None:
     """Finds what a description names for each split (None: none); a UserError if it is not there, or no text."""
     given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
@@ -117,20 +111,16 @@ def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: 
             places = [place for base in bases for place in map(Path, sorted(glob.glob(str(base / text))))
                       ] if '*' in text else [place] if (place := folder.locate(text, *bases)) else []
             if not places and split == 'test':
-                notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
+                about.notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
             elif not places:
                 raise UserError(f'{path} names {text} for {split}, which is not there: put it there, or correct the '
                                 f'key {split}.')
             for place in places:
-                found.setdefault(split, []).extend(
-                    _listed(place, folder, notes) if place.is_file() and place.suffix == '.txt' else [place])
+                if place.is_file() and place.suffix == '.txt':
+                    images, missing = read_list(place, folder)
+                    about.files.append(place)
+                    about.notes += told(missing, f'lines of {place.name} name no image that is there')
+                    found.setdefault(split, []).extend(images)
+                else:
+                    found.setdefault(split, []).append(place)
     return found if given else None
-
-
-def _listed(path: Path, folder: Folder, notes: list[str]) -> list[Path]:
-    """Returns the images that a list names; paths may be relative to the list, to the folder, or of another machine."""
-    images, lines = set(folder.images), read_lines(path)
-    places = folder.match(lines, path, path.parent)
-    found = {line: place for line, place in places.items() if place in images or not place.is_relative_to(folder.root)}
-    notes += told([line for line in lines if line not in found], f'lines of {path.name} name no image that is there')
-    return [*found.values()]

@@ -13,7 +13,7 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from openmmlab_runs.errors import MissingFile, UserError, as_sentence, first_line
+from openmmlab_runs.errors import MissingFile, UserError, as_sentence, check_path, first_line
 
 from .fetching import fetched
 from .restricted import is_safetensors, parse
@@ -61,6 +61,10 @@ class Checkpoint:
                             'name: use a checkpoint of the model of the config.')
         return bare(weights)
 
+    def as_mmengine_has_it(self) -> dict[str, Any]:
+        """Returns the content as mmengine and its hooks need it, also of a file that holds a state dict alone."""
+        return {'meta': {}, **(self.content if 'state_dict' in self.content else {}), 'state_dict': self.state_dict}
+
     def weights(self, own: Mapping[str, Tensor] = {}) -> Weights:
         """Finds the weights: under the first existing key of KEYS and EMA_KEYS, or at the top level.
 
@@ -106,6 +110,7 @@ def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
     log of plain mmengine, are left out with a warning. A file that does not exist is a MissingFile, one that is damaged
     or has code a UserError.
     """
+    check_path('checkpoint', path)
     with fetched(path) as local:
         file = Path(local)
         content, left_out = _parse(path, file, is_safetensors(path) or is_safetensors(file), map_location)

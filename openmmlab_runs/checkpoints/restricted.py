@@ -3,15 +3,18 @@
 torch's `weights_only` refuses a file with other objects, such as the log of mmengine. Here an empty object takes the
 place of each, and is then left out.
 """
+import json
 import pickle
 import pickletools
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import torch
 
 from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import META
 
 NAMES = 50  # of other classes and functions in a file, at most; a log has ten, and torch looks up each for each object
 WHOLE = ('optimizer', 'param_schedulers')  # of no use in part
@@ -44,15 +47,26 @@ def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> tuple[obj
         content, has_others = _torch_load(path, map_location)
         return content, _leave_out(content) if has_others else []
     try:
-        from safetensors import SafetensorError
+        from safetensors import SafetensorError, safe_open
         from safetensors.torch import load_file
     except ImportError as error:
         raise UserError(f'checkpoint {path} needs a package that is not installed: pip install safetensors.'
                         ) from error
     try:
-        return {name: tensor.to(map_location) for name, tensor in load_file(path).items()}, []
+        tensors = {name: tensor.to(map_location) for name, tensor in load_file(path).items()}
+        with safe_open(path, 'pt') as file:
+            meta = _meta_in((file.metadata() or {}).get(META))
+        return dict(state_dict=tensors, meta=meta) if meta else tensors, []
     except SafetensorError as error:
         raise ValueError(first_line(error)) from error
+
+
+def _meta_in(text: str | None) -> dict[str, Any]:
+    """Returns the `meta` of a checkpoint from the header of a safetensors file; none if it is not ours."""
+    with suppress(ValueError, RecursionError):
+        meta = json.loads(text or '')
+        return meta if isinstance(meta, dict) else {}
+    return {}
 
 
 def _torch_load(path: Path, map_location: str) -> tuple[object, bool]:

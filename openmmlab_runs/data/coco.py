@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from mmengine.fileio import get
 
@@ -268,6 +269,9 @@ def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
 def _complete(file: str, entry: Entry, key: str, where: str, coco: Coco, needs_sizes: bool) -> None:
     if key == 'iscrowd':
         entry[key] = 0
+    elif key == 'file_name' and isinstance(entry.get('coco_url'), str):  # of LVIS 1.0
+        entry[key] = urlparse(entry['coco_url']).path.lstrip('/')
+        coco.repair(('images', key), f'has no file_name {where}, so it is the end of coco_url')
     elif key == 'area':
         area = area_of(entry.get('segmentation'))
         entry[key] = entry['bbox'][2] * entry['bbox'][3] if area is None else area

@@ -7,6 +7,7 @@ from typing import Any
 from openmmlab_runs.pictures.masks import are_polygons, runs_of
 from openmmlab_runs.texts import shown, some
 
+from .areas import wrong_areas
 from .coco import FIELDS, MAX_COORDINATE, Entry
 from .findings import Kind
 
@@ -55,7 +56,9 @@ def check_coco(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks
     if ignored and not ignored['']:
         counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
         yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
+    yield from _faults_of_areas(annotations, images) if not corners else ()
     yield from _counts(coco, names, known, used)
+    yield from _objects_said_twice(annotations, names, images)
 
 
 def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
@@ -95,6 +98,16 @@ def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has
             yield kind, f'has {fault} {where}'
 
 
+def _faults_of_areas(annotations: Sequence[Entry], images: dict[Any, Entry]) -> Iterator[Fault]:
+    """Yields areas that cannot be right, for boxes without a fault."""
+    for index, (area, source) in wrong_areas(annotations).items():
+        one = annotations[index]
+        (x, y, width, height), image = one['bbox'], images.get(one['image_id'])
+        if image and one['area'] > 0 and not _fault_of_extent(x, y, x + width, y + height, image):
+            yield Kind.AREA, (f'has area {one["area"]:g} in annotation {one["id"]} of {image["file_name"]}, but its '
+                              f'{source} has {area:.0f} pixels')
+
+
 def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any, str], used: Counter[Any]
             ) -> Iterator[Fault]:
     """Yields what counts tell: crowds, categories that are no class, and images without annotation."""
@@ -113,6 +126,22 @@ def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any
     for image in coco['images']:
         if annotated and image['id'] not in annotated:
             yield Kind.NOT_ANNOTATED, f'has no annotation of {image["file_name"]}'
+
+
+def _objects_said_twice(annotations: Sequence[Entry], names: dict[Any, str], images: dict[Any, Entry]
+                        ) -> Iterator[Fault]:
+    """Yields a fault for each annotation with the image, class and place of an earlier one."""
+    by_place: dict[tuple[Any, ...], list[Entry]] = {}
+    for one in annotations:
+        key = (one['image_id'], one['category_id'], bool(one.get('iscrowd')), *one['bbox'])
+        others = by_place.setdefault(key, [])
+        first = next((other for other in others if other.get('segmentation') == one.get('segmentation')), None)
+        if first is None:
+            others.append(one)
+        elif one['image_id'] in images:
+            yield Kind.SAID_TWICE, (
+                f'has {names.get(one["category_id"])!r} at {one["bbox"]} of {images[one["image_id"]]["file_name"]} '
+                f'twice, in annotations {first["id"]} and {one["id"]}: let the command new-config leave one out')
 
 
 def _faults_of_categories(categories: Sequence[str], classes: Sequence[str], is_evaluated: bool) -> Iterator[Fault]:

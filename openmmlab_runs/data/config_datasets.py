@@ -1,6 +1,7 @@
 """Checks the annotations of all datasets of a config, and stops a run whose annotations are wrong."""
 import logging
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.texts import some
 
-from .coco import WRITE_ANEW, image_ids
+from .coco import WRITE_ANEW, image_ids, read_coco
 from .datasets import (
     MISSING,
     SPLITS,
@@ -73,6 +74,19 @@ class Plan:
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
+    plans = _plans(cfg, splits)
+    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
+    _forget_named(cfg, splits, plans)
+    for plan in plans:
+        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
+        if shared and plan.splits != ['train']:
+            plan.findings.append(Finding(
+                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
+                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
+    return plans
+
+
+def _plans(cfg: Config, splits: Sequence[str]) -> list[Plan]:
     datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -81,17 +95,20 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
             key = repr({**dataset, 'pipeline': loads_masks(dataset)})
             datasets.setdefault(key, ([], name, dataset))[0].append(split)
     with in_scope(cfg.default_scope):
-        plans = [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
-    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
-    read = {sample.image for plan in plans for sample in plan.samples}  # training and validation may share a folder
-    for plan in plans:
-        plan.findings[:] = [one for one in plan.findings if one.kind is not Kind.NOT_NAMED or one.file not in read]
-        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
-        if shared and plan.splits != ['train']:
-            plan.findings.append(Finding(
-                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
-                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
-    return plans
+        return [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+
+
+def _forget_named(cfg: Config, splits: Sequence[str], plans: Sequence[Plan]) -> None:
+    """Removes notes on images that another dataset of the config reads: all splits may share a folder."""
+    def forget(readers: Sequence[Plan]) -> bool:
+        read = {os.path.normpath(sample.image) for plan in readers for sample in plan.samples}
+        for plan in plans:
+            plan.findings[:] = [one for one in plan.findings
+                                if one.kind is not Kind.NOT_NAMED or os.path.normpath(one.file) not in read]
+        return any(one.kind is Kind.NOT_NAMED for plan in plans for one in plan.findings)
+
+    if forget(plans):  # only then it is worth the time to read the annotations of the other splits
+        forget(_plans(cfg, [split for split in SPLITS if split not in splits]))
 
 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
@@ -192,26 +209,69 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
-    own = _annotation_file(dataset)
     for metric in dicts(cfg.get(name)):
-        is_coco = str(metric.get('type')).endswith(('CocoMetric', 'CocoPanopticMetric'))
-        file = str(metric.get('ann_file') or '') if is_coco else ''
-        if not file or os.path.normpath(file) == os.path.normpath(own):
+        kind, of_dataset = str(metric.get('type')), str(dataset.get('type'))
+        if kind.endswith('CocoMetric') and not of_dataset.endswith('CocoPanopticDataset'):
+            faults = _faults_of_metric(metric, dataset)
+        elif kind.endswith(('CocoMetric', 'CocoPanopticMetric')):
+            faults = _lacking_images(metric, dataset)
+        else:
             continue
-        try:
-            known = {*image_ids(file, metric.get('backend_args'))}
-        except (FileNotFoundError, UserError) as error:
-            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which cannot be read '
-                          f'({first_line(error).rstrip(".")})')
-            continue
-        try:
-            ids = image_ids(own, dataset.get('backend_args'))
-        except (FileNotFoundError, UserError):  # told as a fault of the dataset
-            continue
-        unknown = [id for id in ids if id not in known]
-        if unknown:
-            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which lacks {len(unknown)} of the '
-                          f'{len(ids)} images of {own}')
+        for fault in faults:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
+
+
+def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields why a metric of COCO does not fit a dataset, if it reads another annotation file."""
+    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
+    if not file or os.path.normpath(file) == os.path.normpath(own):
+        return
+    try:
+        annotated, tested = read_coco(file, metric.get('backend_args')), read_coco(own, dataset.get('backend_args'))
+    except (FileNotFoundError, UserError) as error:
+        yield f'is {file}, which cannot be read ({first_line(error).rstrip(".")})'
+        return
+    images = {one['id']: one for one in annotated['images']}
+    unknown = [one for one in tested['images'] if one['id'] not in images]
+    if unknown:
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images of {own}'
+        return
+    for one in tested['images']:
+        other = images[one['id']]
+        if not _is_same_name(one['file_name'], other['file_name']):
+            yield (f'is {file}, which names the image with id {one["id"]} {other["file_name"]}, but its name is '
+                   f'{one["file_name"]} in {own}')
+            return
+        if (one['width'], one['height']) != (other['width'], other['height']):
+            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but it has '
+                   f'{one["width"]} x {one["height"]} in {own}')
+            return
+    boxes, others = ({(one['image_id'], *map(round, one['bbox'])) for one in coco['annotations']}
+                     for coco in (tested, annotated))
+    if boxes and boxes.isdisjoint(others):  # such as another split, with ids and names that begin anew
+        yield f'is {file}, which has none of the {len(boxes)} objects of {own}'
+
+
+def _is_same_name(name: str, other: str) -> bool:
+    """Returns whether two names end with the same parts; one of them may have more folders."""
+    parts, others = (posixpath.normpath(one).split('/') for one in (name, other))
+    length = min(len(parts), len(others))
+    return parts[-length:] == others[-length:]
+
+
+def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields which images of a panoptic dataset the file of a metric lacks; its segments are no objects with ids."""
+    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
+    if not file or os.path.normpath(file) == os.path.normpath(own):
+        return
+    try:
+        annotated = {*image_ids(file, metric.get('backend_args'))}
+        tested = image_ids(own, dataset.get('backend_args'))
+    except (FileNotFoundError, UserError) as error:
+        yield f'is {file}, which cannot be compared with {own} ({first_line(error).rstrip(".")})'
+        return
+    if unknown := [id for id in tested if id not in annotated]:
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {own}'
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:

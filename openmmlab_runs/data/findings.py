@@ -33,16 +33,19 @@ class Kind(Enum):
     UNLISTED_CATEGORY = 'annotation of an unlisted category'
     DUPLICATE = 'id that occurs twice'
     DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
+    SAID_TWICE = 'object that is annotated twice'
     LEFT_OUT = 'category that is not a class'
     SAME_FILE = 'image that is listed twice'
     SHARED = 'image for training and for validation or test'
     CROWDS = 'crowds, which are not learnt'
     UNLISTED_IMAGE = 'annotation of an unlisted image'
     BOX = 'box outside of its image, or without area'
+    AREA = 'area that cannot be right, for AP by size'
     NO_MASKS = 'boxes without masks in a config for masks'
     MASK = 'mask that is invalid, or of another size than its image'
     POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'
     IMAGE = 'image that is missing or cannot be read'
+    BITS = 'image whose 16 bits are read as 8'
     CHANNELS = 'image with other channels than the config'
     TYPE = 'image of another type than the first'
     NO_VALUE = 'image with pixels without a value'
@@ -61,7 +64,7 @@ class Kind(Enum):
 
 # Findings that are not errors.
 NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.TURNED, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED,
-         Kind.FILLED)
+         Kind.FILLED, Kind.SAID_TWICE)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,9 @@ class UnusableFile(UserError):
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image; returns a finding of `kind` if that fails, or for 16 bits per channel, but in a label map."""
+    """Decodes an image; returns a finding of `kind` if that fails, or of `Kind.BITS` for an image of 16 bits per
+    channel.
+    """
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 
@@ -119,4 +124,4 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
             check_alone(count, path)
     except UserError as error:
         return Finding(kind, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
-    return Finding(kind, path, LOSES_BITS) if loses_bits else image
+    return Finding(Kind.BITS, path, LOSES_BITS) if loses_bits else image

@@ -20,7 +20,8 @@ from .datasets import build_unread, listed, unwrap
 KEY = 'images_of_training'  # of `meta` in a checkpoint, with what `summarized` returns
 MEASURED = 50  # images of training whose sizes are read, if the checkpoint does not tell
 FAR = 1.5  # times the scale of training
-TileScale: TypeAlias = float | Literal['train', 'config']
+NamedScale: TypeAlias = Literal['train', 'config']
+TileScale: TypeAlias = float | NamedScale
 
 
 class Trained(NamedTuple):
@@ -81,7 +82,8 @@ def _measured(cfg: Config) -> dict[str, Any] | None:
             folder = dataset.data_prefix.get('img') or dataset.data_prefix['img_path']
             names = [] if '://' in folder else listed(dataset, folder, IMAGE_SUFFIXES)
             steps = one.get('pipeline') or ()
-            resizes = [TRANSFORMS.build(step) for step in steps if 'Resize' in step['type']]
+            resizes = [TRANSFORMS.build(step) for step in steps
+                       if any('Resize' in str(part.get('type')) for _, part in walk(step))]
             for size in [read_header(Path(folder, name))[:2] for name in names[::len(names) // MEASURED + 1]]:
                 seen.append((*size, None if mixes(steps) else _mean(shown(size, resizes))))
     return summarized(seen) if seen else None
@@ -111,22 +113,19 @@ class Scales:
         return Trained(known['size'], *(known['scales'] or [_mean(self.shown(known['size']))] * 2))
 
     @contextmanager
-    def of_tiles(self, scale: TileScale | None, size: Sequence[int]) -> Iterator[None]:
-        """Shows tiles of a height and width at a scale in the `with` block; None is for whole images."""
+    def of_tiles(self, scale: TileScale | None, size: Sequence[int], whole: Sequence[int]) -> Iterator[None]:
+        """Shows tiles of a height and width, from an image of a height and width, at a scale in the `with` block; None
+        is for whole images.
+        """
         side = f', such as --tile {max(self.trained.size)}' if self.trained else ''
         self.remedy = f'predict in tiles, which are shown as in training{side}' if scale is None else (
             'leave out --tile-scale')
         before = list(self.transforms)
         is_relative = self.at is None or not getattr(before[self.at], 'scale', None)
-        if scale == 'train' and not is_relative and not self.trained:
-            self.tell('unknown', f'The checkpoint does not tell the scale of its training, so tiles are shown at '
-                      f'{_mean(self.shown(size)):.3g} times their size, as the config says: --tile-scale changes it.')
-        elif isinstance(scale, float | int) or (scale == 'train' and not is_relative):
+        if isinstance(scale, float | int) or (scale == 'train' and not is_relative):
             at = slice(1, 1) if self.at is None else slice(self.at, self.at + 1)
-            pair = (float(scale),) * 2 if scale != 'train' else self._as_in_training
+            pair, why = ((float(scale),) * 2, '') if scale != 'train' else self._for_training(size, whole)
             if 'tiles' not in self.told:
-                why = f', as images of {self.trained.size[1]} x {self.trained.size[0]} pixels in training' if (
-                    scale == 'train' and self.trained) else ''
                 self.tell('tiles', f'Tiles are shown at {_mean(pair):.3g} times their size{why}; the config would show '
                           f'them at {_mean(self.shown(size)):.3g} (--tile-scale config).')
             self.transforms[at] = [TRANSFORMS.build(dict(
@@ -137,15 +136,29 @@ class Scales:
         finally:
             self.transforms[:] = before
 
-    @cached_property
-    def _as_in_training(self) -> tuple[float, float]:
-        """Returns the scale at which the config shows an image of training, but none that training did not show."""
-        assert self.trained and self.at is not None
-        pair = self.shown(self.trained.size)
+    def _for_training(self, size: Sequence[int], whole: Sequence[int]) -> tuple[tuple[float, float], str]:
+        """Returns the scale of tiles of a size, from a whole image, that is nearest to training, and why.
+
+        It is the scale at which the config shows an image of training, but none that training did not show. If training
+        is unknown, the tiles keep their size, but they are not smaller than in the whole image as the config shows it,
+        nor larger than the config shows an image of their size.
+        """
+        if self.trained:
+            return self._limited(self.trained.size, self.trained.least, self.trained.most), (
+                f', as images of {self.trained.size[1]} x {self.trained.size[0]} pixels in training')
+        at_least, at_most = _mean(self.shown(whole)), _mean(self.shown(size))
+        scale = min(max(1., at_least), at_most)
+        return self._limited(whole, scale, scale), ', because neither the checkpoint nor the data of the config tells '\
+            'the scale of training'
+
+    def _limited(self, size: Sequence[int], least: float, most: float) -> tuple[float, float]:
+        """Returns the scale at which the config shows an image of a size, but between two scales."""
+        assert self.at is not None
+        pair = self.shown(size)
         mean = _mean(pair)
         if getattr(self.transforms[self.at], 'keep_ratio', True):
             pair = mean, mean  # they differ by rounding
-        width, height = (one * min(max(mean, self.trained.least), self.trained.most) / mean for one in pair)
+        width, height = (one * min(max(mean, least), most) / mean for one in pair)
         return width, height
 
     def tell(self, key: str, text: str) -> None:

@@ -19,7 +19,7 @@ from openmmlab_runs.checkpoints.loading import bands_loader
 from openmmlab_runs.config_text import assignments, to_text_style, without_templates
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import SPLITS
-from openmmlab_runs.errors import UserError, as_sentence, filter_for_readers, first_line
+from openmmlab_runs.errors import UserError, as_sentence, check_path, filter_for_readers, first_line
 from openmmlab_runs.files import write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.redaction import redact
@@ -62,6 +62,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
+    check_path('config', path)
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     MMLogger.get_current_instance().addFilter(filter_for_readers)  # mmengine logs the variables that a config reads
@@ -71,8 +72,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     except Exception as error:  # a config is a program and can raise any error
         # If a `_base_` is from a library that is not installed, mmengine raises the error.
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
-        raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
-                        '_base_.') from error
+        raise cannot_be_read(path, error, 'correct it or its _base_') from error
     cfg = to_text_style(cfg, LIBRARIES)
     redact(options or {})  # to know its secrets
     with as_sentence(f'--cfg-options do not fit config {path}', 'correct the keys'):
@@ -90,12 +90,20 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     return cfg
 
 
-def _reasons(error: BaseException) -> str:
-    """Joins the first lines of an error and of its causes, because a failed custom import raises three errors."""
-    lines = [first_line(error)]
-    while error := error.__cause__ or error.__context__:  # type: ignore[assignment]  # ends with None
-        lines.append(first_line(error))
-    return '; '.join(dict.fromkeys(lines))
+def cannot_be_read(name: str | Path, error: Exception, todo: str) -> UserError:
+    """Returns the error for a config that cannot be read: if an import fails, what to do is about that."""
+    chain: list[BaseException] = [error]  # a failed custom import raises three errors
+    while cause := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(cause)
+    lines = dict.fromkeys(first_line(one) for one in chain)
+    reasons = [line for line in lines if not line.startswith('Failed to import custom modules')] or [*lines]
+    imports = [one for one in chain if isinstance(one, ImportError)]
+    if missing := next((one for one in imports if isinstance(one, ModuleNotFoundError)), None):
+        todo = (f'install the package with the module {missing.name}, add the folder that has it to PYTHONPATH, or '
+                'correct the import (custom_imports of a config)')
+    elif imports:
+        todo = 'correct the module that it imports (custom_imports of a config), or install the version that it needs'
+    return UserError(f'config {name} cannot be read ({type(chain[-1]).__name__}: {"; ".join(reasons)}): {todo}.')
 
 
 def check_config(cfg: Config) -> None:

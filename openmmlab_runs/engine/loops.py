@@ -17,7 +17,7 @@ from openmmlab_runs.errors import UserError, as_sentence, first_line
 from openmmlab_runs.registry import LOOPS
 
 from .checks import check_metrics
-from .ranks import all_or_none, share_annotations
+from .ranks import all_or_none, compact
 
 Loader = DataLoader | dict[str, Any]
 LONGEST = 600.  # seconds without a batch after which workers are given up
@@ -53,8 +53,8 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     """Builds a data loader from its config, unless it is built already, and checks its data.
 
     The main process first checks the model, the metrics and the annotations, before training also those of the
-    validation. Ranks then share the annotations, and a first sample is loaded. Pipelines name a faulty file when it is
-    loaded. Workers are given up after 10 minutes without a batch. All processes end if a check fails.
+    validation. Then a first sample is loaded. Pipelines name a faulty file when it is loaded. Workers are given up
+    after 10 minutes without a batch. All processes end if a check fails.
     """
     with all_or_none():
         check_model(runner.model)
@@ -69,7 +69,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     else:
         built = dataloader
     limit_waiting(built)
-    share_annotations(built.dataset)
+    compact(built.dataset)
     check_while_loading(built, runner.model, runner.cfg.to_dict())
     with all_or_none():
         if is_main_process():

@@ -2,7 +2,6 @@
 import logging
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from mmengine.config import Config
@@ -12,13 +11,14 @@ from mmengine.logging import print_log
 from openmmlab_runs.checkpoints.reading import Checkpoint, open_checkpoint
 from openmmlab_runs.errors import UserError, show
 from openmmlab_runs.files import read_state
-from openmmlab_runs.texts import CONTROLS
+from openmmlab_runs.texts import CONTROLS, some
 
 from .ranks import all_or_none
 
 # Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 COUNTS = ('iter', 'epoch')
+TIME = re.compile(r'\d{8}_\d{6}$')  # at the end of the name of a run
 # What to do with a checkpoint whose state does not fit.
 INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume'
 
@@ -81,7 +81,7 @@ def _path(text: str) -> str:
 def how_to_continue(work_dir: str | Path) -> str:
     """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
     # A run may be interrupted between a whole checkpoint and the note of its name.
-    last = last_checkpoint(work_dir, []) or next(map(str, _candidates(Path(work_dir), '')), '')
+    last = last_checkpoint(work_dir, []) or next(map(str, _numbered(Path(work_dir))), '')
     return f'continue from {last} with --resume' if last else 'start again'
 
 
@@ -92,44 +92,77 @@ def in_folder(folder: str | Path, path: str) -> str:
 
 
 def find_checkpoint(work_dir: str) -> Checkpoint | None:
-    """Opens the checkpoint that `last_checkpoint` names, or else the complete one of the highest number.
+    """Opens the checkpoint that `last_checkpoint` names; None if there is nothing to resume from.
 
-    It searches the work dir and the folder of the named checkpoint, and logs what it skips. It returns None if there is
-    none, and raises a UserError if `last_checkpoint` names one, but none is complete.
+    If there is no such file, because a run was killed just before it wrote the first one, it opens the complete
+    checkpoint of the highest number that a run in this work dir has written. What it skips is told.
+
+    Raises:
+        UserError: If `last_checkpoint` names no complete checkpoint. Another one may be of another run.
     """
+    note = Path(work_dir, 'last_checkpoint')
+    if os.path.lexists(note):
+        return _named_checkpoint(work_dir, note)
     faults: list[str] = []
-    named, note = last_checkpoint(work_dir, faults), f'{work_dir}/last_checkpoint'
-    if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
-        return open_checkpoint(named)
-    for path in _candidates(Path(work_dir), named):
+    for path in _numbered(Path(work_dir)):
         try:
             checkpoint = open_checkpoint(path)
         except UserError as error:
             faults.append(_fault(error))
             continue
-        if missing := _missing(checkpoint):
-            faults.append(f'checkpoint {path} has no {", ".join(missing)}')
+        if fault := _incomplete(checkpoint) or _foreign(checkpoint, work_dir):
+            faults.append(fault)
             continue
-        if str(path) == named and path.resolve().parent != Path(work_dir).resolve():
-            faults.append(f'{note} names it, in another folder')
-        if faults:
-            print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
+        print_log(f'Resuming from {path}, because {"; ".join([*faults, f"{note} does not exist"])}.', 'current',
+                  logging.WARNING)
         return checkpoint
-    found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
-    if Path(note).exists():
-        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the start.')
-    show(f'{found}: training from the beginning.')
+    show(f'{work_dir} has no complete checkpoint to resume from{" (" * bool(faults)}{"; ".join(faults)}'
+         f'{")" * bool(faults)}: training from the beginning.')
     return None
 
 
-def _candidates(work_dir: Path, named: str) -> Iterator[Path]:
-    """Yields the named checkpoint, then others by the number at the end of their names, the highest first."""
-    if named:
-        yield Path(named)
-    folders = dict.fromkeys([work_dir, Path(named).parent] if named else [work_dir])
-    others = [path for folder in folders for path in folder.glob('*.pth') if path.is_file() and str(path) != named
-              and not path.name.startswith('best_')]  # which are for testing, and have no optimizer
-    yield from sorted(others, key=lambda path: int((re.findall(r'\d+', path.stem) or ['0'])[-1]), reverse=True)
+def _named_checkpoint(work_dir: str, note: Path) -> Checkpoint:
+    """Opens the checkpoint that a file names, or raises a UserError."""
+    faults: list[str] = []
+    if named := last_checkpoint(work_dir, faults):
+        try:
+            checkpoint = open_checkpoint(named)
+        except UserError as error:
+            faults.append(_fault(error))
+        else:
+            is_remote = '://' in named  # in a storage backend of mmengine, which does not write partial objects
+            if is_remote or not (fault := _incomplete(checkpoint)):
+                if not is_remote and Path(named).resolve().parent != Path(work_dir).resolve():
+                    print_log(f'Resuming from {named}, in another folder, because {note} names it.', 'current',
+                              logging.WARNING)
+                return checkpoint
+            faults.append(fault)
+    others = [path.name for path in _numbered(Path(work_dir)) if str(path) != named]
+    raise UserError(f'training cannot resume from what {note} names ({"; ".join(faults)}): put that file back, choose '
+                    f'another with --resume CHECKPOINT{f" (there are {some(others)})" * bool(others)}, or choose '
+                    'another --work-dir to train from the start.')
+
+
+def _numbered(work_dir: Path) -> list[Path]:
+    """Returns the checkpoints in a work dir by the number at the end of their names, the highest first."""
+    found = [path for path in work_dir.glob('*.pth') if path.is_file()
+             and not path.name.startswith('best_')]  # which are for testing, and have no optimizer
+    return sorted(found, key=lambda path: int((re.findall(r'\d+', path.stem) or ['0'])[-1]), reverse=True)
+
+
+def _incomplete(checkpoint: Checkpoint) -> str:
+    missing = _missing(checkpoint)
+    return f'checkpoint {checkpoint.path} has no {", ".join(missing)}' if missing else ''
+
+
+def _foreign(checkpoint: Checkpoint, work_dir: str) -> str:
+    """Returns a clause about a checkpoint of a run that has no log in a work dir; '' if it has.
+
+    mmengine names a run by the time of its start, and so the folder of its log.
+    """
+    time = TIME.search(str(checkpoint.meta.get('experiment_name')))
+    has_log = time is not None and Path(work_dir, time[0]).is_dir()
+    return '' if has_log else f'checkpoint {checkpoint.path} is of a run that was not in this folder'
 
 
 def _missing(checkpoint: Checkpoint) -> list[str]:

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner, load_state_dict
+from mmengine.runner import CheckpointLoader, Runner, load_state_dict
 from torch.distributed import DistError
 
 from openmmlab_runs.checkpoints.fitting import check_fits, check_load_from, inner
@@ -22,6 +22,7 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
 from openmmlab_runs.evaluation.reporting import EvaluationReportHook
 from openmmlab_runs.files import DISK_FULL, held, write_text
+from openmmlab_runs.optimizer_groups import keep_groups
 from openmmlab_runs.pictures.painting_hook import PaintPredictionsHook
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.signals import handlers_restored
@@ -69,6 +70,8 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
                 holding.enter_context(held(Path(cfg.work_dir)))
         checkpoint = prepare_to_resume(cfg, resume)
         run.resumed = checkpoint.meta['iter'] if checkpoint else None
+        if checkpoint:
+            keep_groups(cfg.optim_wrapper, checkpoint.content['optimizer'])
         scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
         if cfg.get('load_from') and not checkpoint:
             checkpoint = open_checkpoint(cfg.load_from)
@@ -146,13 +149,19 @@ def hand_over(runner: Runner, checkpoint: Checkpoint) -> None:
 
     def load(filename: str, map_location: Any = 'cpu', strict: bool = False, revise_keys: Any = ()) -> dict[str, Any]:
         del runner.load_checkpoint
-        checkpoint = opened.pop()
-        runner.call_hook('after_load_checkpoint', checkpoint=checkpoint.content)
-        load_state_dict(inner(runner.model), checkpoint.state_dict, strict, runner.logger)
+        content = opened.pop().as_mmengine_has_it()
+        runner.call_hook('after_load_checkpoint', checkpoint=content)
+        load_state_dict(inner(runner.model), content['state_dict'], strict, runner.logger)
         runner.logger.info(f'Load checkpoint from {filename}')
-        return checkpoint.content
+        return content
 
     runner.load_checkpoint = load
+
+
+@CheckpointLoader.register_scheme(r'.*\.safetensors$', force=True)
+def load_from_safetensors(path: str, map_location: Any = None) -> dict[str, Any]:
+    """Reads a safetensors file for mmengine's own runner and tools, which cannot read it."""
+    return open_checkpoint(path, map_location or 'cpu').as_mmengine_has_it()
 
 
 def scale_rate(cfg: Config) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dataset import InfiniteSampler
-from mmengine.dist import get_rank, get_world_size
+from mmengine.dist import get_rank
 from torch.utils.data import BatchSampler, Sampler
 
 from openmmlab_runs.registry import DATA_SAMPLERS
@@ -52,25 +51,6 @@ class SeededBatch:
         return iter(self.indices)
 
 
-class RemainingSamples(Sampler[int]):
-    """The indices of a sampler of mmengine after the `used` ones of all ranks, perhaps of another number of ranks. All
-    ranks get equally many: where some have used one more, they get their last one again.
-    """
-
-    def __init__(self, sampler: Sampler[int]) -> None:
-        self.sampler, self.used = sampler, 0
-        self.dataset = getattr(sampler, 'dataset', None)  # batch samplers of mmdet read it
-
-    def __len__(self) -> int:
-        return len(self.sampler)  # type: ignore[arg-type]
-
-    def __iter__(self) -> Iterator[int]:
-        indices, world = iter(self.sampler), get_world_size()
-        used = list(islice(indices, len(range(get_rank(), self.used, world))))
-        yield from indices
-        yield from used[self.used // world:]
-
-
 @DATA_SAMPLERS.register_module()
 class SeededBatchSampler(Sampler[SeededBatch]):
     """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
@@ -88,7 +68,6 @@ class SeededBatchSampler(Sampler[SeededBatch]):
     """
 
     def __init__(self, sampler: Sampler[int], batch_size: int, batch_sampler: dict[str, Any], endless: bool) -> None:
-        self.inner, self.remaining = batch_sampler, RemainingSamples(sampler)
         self.batches: BatchSampler = DATA_SAMPLERS.build(
             batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
         # Hooks and mmengine's loops read these three of a batch sampler.
@@ -96,25 +75,13 @@ class SeededBatchSampler(Sampler[SeededBatch]):
         self.drop_last = getattr(self.batches, 'drop_last', False)
         self.endless = endless
         self.seed, self.rank = torch.initial_seed(), get_rank()
-        self.position = self.skip = self.first_pass = 0
+        self.position = self.skip = 0
         # Endless passes share one stream, because samplers such as mmengine's InfiniteSampler cannot restart.
         self.stream = self._draw(0)
         self.drawn: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self.batches)
-
-    def begin_after(self, used: int, position: int, sampler: Sampler[int]) -> None:
-        """Begins at iteration `position`, after `used` samples, of this pass or of endless ones, of other ranks or
-        batch sizes. `sampler` is a new one of mmengine like that of this object.
-        """
-        self.sampler, self.remaining = sampler, RemainingSamples(sampler)
-        self.batches = DATA_SAMPLERS.build(
-            self.inner, default_args=dict(sampler=self.remaining, batch_size=self.batch_size))
-        # In endless passes over finite samplers, it goes on in a pass.
-        whole = 0 if isinstance(sampler, InfiniteSampler) else len(sampler) * get_world_size()  # type: ignore[arg-type]
-        self.first_pass, self.remaining.used = divmod(used, whole) if self.endless and whole else (0, used)
-        self.stream, self.drawn = self._draw(position), {}
 
     def __iter__(self) -> Iterator[SeededBatch]:
         first = self.position
@@ -146,13 +113,11 @@ class SeededBatchSampler(Sampler[SeededBatch]):
             yield number, batch
 
     def _passes(self) -> Iterator[list[int]]:
-        for epoch in count(self.first_pass):
+        for epoch in count():
             if epoch and hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch)
             batch = None
             for batch in self.batches:
                 yield batch
-            if self.endless:
-                self.remaining.used = 0
             if batch is None or not self.endless:  # no data, or the end of a pass
                 return

@@ -9,9 +9,11 @@ import numpy as np
 from hotcoco import COCO, COCOeval
 from hotcoco.mask import iou
 
-from .intervals import IOUS, intervals
+from .average_precision import IOUS, box_metrics
+from .intervals import intervals
 from .matching import evaluate, match
 from .thresholds import best_scores
+from .ties import by_score, precision_of
 
 NEAR = 0.1  # the least IoU of a box that is thought to mean an object, as in TIDE (arXiv 2008.08115)
 Entry = dict[str, Any]
@@ -26,7 +28,7 @@ class Boxes:
         images: Entries with `id`, from 1, `file_name`, which is unique, `width` and `height`.
         objects: Entries with `id`, from 1, `image_id`, `category_id`, `bbox`, `area` of the box, `iscrowd`, and
             `segmentation` if `kinds` has 'segm'.
-        boxes: The same with a `score`.
+        boxes: The same with a `score`. They are sorted by it, and their ids are their numbers then.
         kinds: 'bbox', and 'segm' if there are masks.
     """
     classes: Sequence[str]
@@ -36,6 +38,7 @@ class Boxes:
     kinds: Sequence[str] = ('bbox',)
 
     def __post_init__(self) -> None:
+        self.boxes = [dict(one, id=number) for number, one in enumerate(by_score(self.boxes), start=1)]
         sizes = [dict(one, file_name='') for one in self.images]  # hotcoco refuses names that are not UTF-8
         self.truth = COCO(dict(images=sizes, annotations=self.objects, categories=[
             dict(id=index, name=name) for index, name in enumerate(self.classes, start=1)]))
@@ -79,8 +82,7 @@ def curves(data: Boxes, evaluation: COCOeval) -> list[Entry]:
     """Returns for each class the number of objects, the precision at COCO's recalls, at IoU 0.5, and the best F1 with
     the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
-    assert evaluation.eval
-    precision = np.array(evaluation.eval['precision'])[0, :, :, 0, 0].T.clip(0).tolist()  # -1 without objects
+    precision = precision_of(evaluation)[0, :, :, 0, 0].T.clip(0).tolist()  # -1 without objects
     found = match(evaluation.coco_gt, evaluation.coco_dt, within_classes=True)
     best = [one or (1., 0.) for one in best_scores(found)]
     return [dict(name=name, objects=objects, score=score, f1=f1, precision=line) for name, objects, (score, f1), line
@@ -94,26 +96,26 @@ def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
     return [*zip(map(float, lows), map(float, edges[1:] if len(edges) > 1 else edges), strict=True)]
 
 
-def by_size(data: Boxes) -> dict[str, list[Entry]]:
+def by_size(data: Boxes, matched: Mapping[int, Entry]) -> dict[str, list[Entry]]:
     """Returns AP of the boxes by quarters of the sides of objects and of images: the roots of their areas, in pixels.
+    `matched` is what `matches` returns.
     """
     areas = np.array([one['area'] for one in data.objects if not one['iscrowd']])
     pixels = {one['id']: one['width'] * one['height'] for one in data.images}
     parts = dict(objects=quarters(areas) if len(areas) else [], images=quarters(np.array([*pixels.values()])))
     evaluation = data.evaluate(data.boxes, areas=parts['objects'])
-    assert evaluation.eval
-    precision = np.array(evaluation.eval['precision'])[..., 1:, 0]  # IoU, recall, class, area
-    slices = evaluation.slice_by({str(index): [id for id, area in pixels.items() if low <= area <= high]
-                                  for index, (low, high) in enumerate(parts['images'])})
-    found = dict(objects=[precision[..., index] for index in range(len(parts['objects']))],
-                 images=[np.array(slices[str(index)]['AP']) for index in range(len(parts['images']))])
-    return {what: [dict(low=low ** 0.5, high=high ** 0.5, AP=_mean_of(values))
-                   for (low, high), values in zip(parts[what], found[what], strict=True)] for what in parts}
+    precision = precision_of(evaluation)[..., 1:, 0]  # IoU, recall, class, area
+    sides = np.array([pixels[id] for id in matched])
+    weights = np.array([(low <= sides) & (sides <= high) for low, high in parts['images']], int)
+    values = dict(objects=[_mean_of(part[part > -1]) for part in np.moveaxis(precision, -1, 0)],
+                  images=[_mean_of(ap) for ap in box_metrics([*matched.values()], 'bbox', weights)['AP']])
+    return {name: [dict(low=low ** 0.5, high=high ** 0.5, AP=ap) for (low, high), ap in zip(
+        parts[name], values[name], strict=True)] for name in parts}
 
 
 def _mean_of(values: np.ndarray) -> float | None:
-    """Returns the mean without hotcoco's -1, which stands for no objects."""
-    return float(values[values > -1].mean()) if (values > -1).any() else None
+    """Returns the mean; None of nothing, and of NaN, which stands for no objects."""
+    return float(np.mean(values)) if np.size(values) and not np.isnan(values).any() else None
 
 
 def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
@@ -164,5 +166,5 @@ def summarize(data: Boxes) -> dict[str, Any]:
     for one in (*judged['missed'], *judged['wrong']):
         images[one['image_id']]['wrong'] += 1
     return dict(classes=[*data.classes], metrics=intervals([*images.values()], data.kinds), curves=lines,
-                by_size=by_size(data), errors=first.tide_errors(), calibration=first.calibration(), **judged,
+                by_size=by_size(data, images), errors=first.tide_errors(), calibration=first.calibration(), **judged,
                 suspects=suspects, images={one['file_name']: images[one['id']] for one in data.images})

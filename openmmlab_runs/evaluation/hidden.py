@@ -21,12 +21,15 @@ def what_is_hidden(confusion: Confusion, cfg: Config) -> list[str]:
 def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
     for metric in confusion.metrics if confusion.boxes else ():
         if getattr(metric, 'compared', None):
-            limit = 100 if 100 in metric.proposal_nums else max(metric.proposal_nums)
+            limit = 100 if 100 in metric.proposal_nums else metric.proposal_nums[-1]
             objects, boxes = (_crowded(coco, limit) for coco in metric.compared)
             if objects or boxes:
                 yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more '
                        f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums '
                        f"of the metric to 'openmmlab_runs.CocoMetric' and (1, 10, {max(objects + boxes)}).")
+            if metric.untested:
+                yield (f'The ann_file of the metric has {metric.untested} more images, which were not tested and do '
+                       'not count.')
             empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
             if empty:
                 yield (f'{len(empty)} of {len(metric.compared[0].imgs)} images have no annotation, so each box there '

@@ -1,60 +1,24 @@
-"""Intervals of metrics over images, the difference of two models, and a score that misses few objects.
+"""Intervals of metrics: how far the value on these images may be from the value on all images of their source.
 
-Images are drawn with replacement (Efron 1979). A draw is a weight for each image: how often it occurs.
+Three kinds of draws answer three questions. Leaving out each image shows how much the value depends on one image
+(jackknife). Drawing images with replacement shows how many standard errors the value may be off (studentised bootstrap,
+Efron and Tibshirani 1993, chapter 12.5), on the scale of the logit, because the values end at 0 and 1. Halves of the
+images show how much AP rises if there are fewer images. `python -m lab report_checks --simulate` measures how often the
+intervals contain the true value.
 """
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from openmmlab_runs.errors import UserError
+from .average_precision import Metrics, box_metrics, mean_of_known
+from .progress import watched
 
-DRAWS, CONFIDENCE = 1000, 0.95
-FEWEST = 6  # images: the differences of fewer have one sign in more than 5 % of cases by chance
-IOUS = tuple(step / 100 for step in range(50, 100, 5))  # COCO's thresholds; `hits` of a box has a bit for each
-RECALLS = np.linspace(0, 1, 101)
-Metrics = dict[str, np.ndarray]
-
-
-def draws(images: int, count: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """Returns weights, `(1 + count, images)`: those of all images once, then those of the draws."""
-    drawn = np.random.default_rng(seed).multinomial(images, np.full(images, 1 / images), count)
-    return np.concatenate([np.ones((1, images), int), drawn])
-
-
-def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndarray) -> Metrics:
-    """Returns AP, AP50 and AP75 as COCO has them, `(R,)`, and `by_class`, `(R, C)`, of images with weights, `(R, I)`.
-
-    An image has the number of `objects` of each class, and boxes: the label, the score, and in which of `IOUS` the box
-    is a hit, or lies on an ignored object.
-    """
-    objects = np.array([one['objects'] for one in images])
-    boxes = [(index, *box) for index, one in enumerate(images) for box in one[kind]]
-    index, label, score, hits, ignored = np.array(boxes, float).reshape(-1, 5).T
-    bits, totals = 1 << np.arange(len(IOUS)), weights @ objects
-    found = np.full((len(weights), len(IOUS), objects.shape[1]), np.nan)
-    for number in range(objects.shape[1]):
-        chosen = np.flatnonzero(label == number)
-        chosen = chosen[np.argsort(-score[chosen], kind='stable')]
-        is_hit = (hits[chosen].astype(int) & bits[:, None]) > 0
-        counts = ~is_hit & ((ignored[chosen].astype(int) & bits[:, None]) == 0)
-        for row in np.flatnonzero(totals[:, number]):
-            weight = weights[row, index[chosen].astype(int)]
-            found[row, :, number] = _average_precision(
-                (is_hit * weight).cumsum(1), (counts * weight).cumsum(1), totals[row, number])
-    return dict(AP=_mean(found, (1, 2)), AP50=_mean(found[:, 0], 1), AP75=_mean(found[:, 5], 1),
-                by_class=_mean(found, 1))
-
-
-def _average_precision(hits: np.ndarray, others: np.ndarray, total: int) -> np.ndarray:
-    """Returns AP, `(T,)`, from the numbers of hits and other boxes down to each score, `(T, N)`."""
-    count, length = hits.shape
-    precision = np.maximum.accumulate((hits / np.maximum(hits + others, 1))[:, ::-1], 1)[:, ::-1]
-    needed = np.searchsorted(np.arange(total + 1) / total, RECALLS)  # hits for each recall
-    rows = np.arange(count)[:, None]
-    places = np.searchsorted((hits + rows * (total + 1)).ravel(), needed + rows * (total + 1)) - rows * length
-    return np.pad(precision, ((0, 0), (0, 1)))[rows, places].mean(1)
+DRAWS, HALVES, CONFIDENCE = 1000, 100, 0.95
+FEWEST = 6  # images with objects: an interval of fewer contains the true value too seldom
+UNITS = 200  # more images are drawn in so many groups
+Interval = tuple[float | None, float | None, float | None]  # the value and the ends
+BIAS = 2  # times the difference between a half and all images, in the simulations of `report_checks`
 
 
 def pixel_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndarray) -> Metrics:
@@ -64,85 +28,91 @@ def pixel_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.nd
     both, either = (weights @ np.array([one[kind][part] for one in images]) for part in (0, 1))
     with np.errstate(invalid='ignore'):
         by_class = both / np.where(either, either, np.nan)
-    return dict(mIoU=_mean(by_class, 1), by_class=by_class)
-
-
-def _mean(values: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
-    """Returns the mean of what is not NaN; NaN of nothing."""
-    known = ~np.isnan(values)
-    return np.where(known, values, 0).sum(axis) / np.where(known.any(axis), known.sum(axis), np.nan)
+    return dict(mIoU=mean_of_known(by_class, 1), by_class=by_class)
 
 
 KINDS = dict(bbox=box_metrics, segm=box_metrics, regions=pixel_metrics, boundaries=pixel_metrics)
 
 
-def interval(values: np.ndarray) -> list[Any]:
-    """Returns the value of all images, which is the first, and the ends of the interval, those of 95 % of the draws.
+class Draws:
+    """Draws of images, as weights: how often an image occurs in each draw.
 
-    Three numbers of `(R,)`, and a list of three for each class of `(R, C)`; None where there are no objects.
+    Attributes:
+        weights: Those of all images once, of all but one unit, of halves, and of draws with replacement, `(R, I)`.
     """
-    with catch_warnings():
-        simplefilter('ignore', RuntimeWarning)  # classes without objects have only NaN
-        ends = np.nanquantile(values[1:], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
-    found = np.stack([values[0], *ends], -1)
-    return np.where(np.isnan(found), np.array(None), found).tolist()
+
+    def __init__(self, images: int, seed: int = 0, count: int = DRAWS) -> None:
+        random = np.random.default_rng(seed)
+        self.units = min(images, UNITS)
+        self.drawn = random.multinomial(self.units, np.full(self.units, 1 / self.units), count)
+        halves = random.permuted(np.tile(np.arange(self.units) % 2, (HALVES // 2, 1)), axis=1)
+        parts = [np.ones((1, self.units), int), 1 - np.eye(self.units, dtype=int), halves, 1 - halves, self.drawn]
+        self.weights = np.concatenate(parts)[:, random.permutation(images) % self.units]
+
+    def interval(self, values: np.ndarray, images: int, least: float = 0, most: float = 1) -> Interval:
+        """Returns the value of all images, and the ends of its interval: None for too few images, and without objects.
+
+        Args:
+            values: The values of the draws, `(R,)`.
+            images: The number of images with objects.
+            least, most: The smallest and the largest possible value.
+        """
+        if np.isnan(values[0]):
+            return None, None, None
+        if images < FEWEST:
+            return float(values[0]), None, None
+        low, high = self._ends((values - least) / (most - least), 1 - (1 - CONFIDENCE) ** (1 / images))
+        return float(values[0]), least + (most - least) * low, least + (most - least) * high
+
+    def _ends(self, values: np.ndarray, unseen: float) -> tuple[float, float]:
+        """Returns the ends for values from 0 to 1. `unseen` is the share of another kind of images that may exist
+        although no image here is of it: what is known if all images agree.
+        """
+        value, (leave_one, halves, drawn) = float(values[0]), np.split(
+            values[1:], np.cumsum([self.units, HALVES // 2 * 2]))
+        effects = np.nan_to_num((leave_one[~np.isnan(leave_one)].mean() - leave_one) * (self.units - 1))
+        variance = (effects ** 2).mean() / (self.units - 1)
+        if variance < 1e-18:
+            return value * (1 - unseen), value + (1 - value) * unseen
+        variances = ((self.drawn @ effects ** 2) / self.units - ((self.drawn @ effects) / self.units) ** 2) / (
+            self.units - 1)
+        errors = np.sqrt(np.maximum(variances, variance / 100)) * _slope(drawn)
+        off = np.nanquantile(abs(_logit(drawn) - _logit(value)) / errors, CONFIDENCE)
+        error = np.sqrt(variance)
+        bias = np.clip(BIAS * (np.nanmean(halves) - value), -error, error)
+        ends = [_logistic(_logit(centre) + sign * off * error * _slope(value))
+                for centre in (value, value - bias) for sign in (-1, 1)]
+        return min(value, *ends), max(value, *ends)
 
 
-def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
-    """Returns the metrics of images with their intervals, for each of some `KINDS`."""
-    weights = draws(len(images))
-    return {kind: {name: interval(values) for name, values in KINDS[kind](images, kind, weights).items()}
-            for kind in kinds}
+def _inner(values: Any) -> Any:
+    """Returns values so far from 0 and 1 that their logits are finite."""
+    return np.clip(values, 1e-3, 1 - 1e-3)
 
 
-def check_classes(classes: Sequence[str], other: Mapping[str, Any]) -> None:
-    """Raises a UserError if a report has other classes."""
-    if [*classes] != other['classes']:
-        raise UserError(f'the report to compare with has other classes ({other["classes"]} instead of {[*classes]}): '
-                        'compare with a test on the same data.')
+def _logit(values: Any) -> Any:
+    return np.log(_inner(values) / (1 - _inner(values)))
 
 
-def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Compares two reports by the images that both have with the same truth: each draw is of the same images. Returns
-    the number of `images`, a `difference` with its interval for each kind and metric, and a `verdict`.
+def _slope(values: Any) -> Any:
+    """Returns the derivative of the logit."""
+    return 1 / (_inner(values) * (1 - _inner(values)))
+
+
+def _logistic(value: float) -> float:
+    return float(1 / (1 + np.exp(-value)))
+
+
+def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns the metrics of images with their intervals, for each of some `KINDS`: three numbers, or a list of three
+    for each class.
     """
-    check_classes(own['classes'], other)
-    pairs = [(one, other['images'][name]) for name, one in own['images'].items() if name in other['images']]
-    pairs = [pair for pair in pairs if pair[0]['truth'] == pair[1]['truth']]
-    kinds = [kind for kind in KINDS if kind in own['metrics'] and kind in other['metrics']]
-    if not kinds or not any(any(one['objects']) for one, _ in pairs):
-        raise UserError('the report to compare with has no image of this test with the same truth: compare with a '
-                        'test on the same data.')
-    weights, found = draws(len(pairs)), {}
+    draws, found = Draws(len(images)), dict[str, dict[str, Any]]()
+    has_objects = np.array([one['objects'] for one in images]) > 0
     for kind in kinds:
-        first, second = (KINDS[kind](side, kind, weights) for side in zip(*pairs, strict=True))
-        found[kind] = {name: interval(first[name] - second[name]) for name in first if name != 'by_class'}
-    (name, (value, low, high)), = [*next(iter(found.values())).items()][:1]
-    exact = own['is_exact'] and other['is_exact']
-    is_told = len(pairs) >= FEWEST and not low <= 0 <= high
-    verdict = ('better' if low > 0 else 'worse') if is_told else 'not told apart by these images'
-    return dict(images=len(pairs), difference=found, is_exact=exact, verdict=(
-        f'{verdict}: {name} differs by {value:+.3f} ({CONFIDENCE:.0%} interval {low:+.3f} to {high:+.3f}, '
-        f'{len(pairs)} images)' + ('' if exact else '; the batches of the two tests may have a part in it')))
-
-
-def score_that_misses(shares: Iterable[np.ndarray], most: float) -> float:
-    """Chooses the score that boxes must exceed by conformal risk control (arXiv 2208.02814), from the scores at which
-    the objects of each image are found, 0 for never.
-
-    A new image of the same source then misses at most a share `most` of its objects in expectation: the mean is over
-    images, and over the draw of those that are given. A UserError tells if no score does it.
-    """
-    images = [np.asarray(one, np.float32) for one in shares]
-    never = sum(float((one <= 0).mean()) for one in images if len(one))
-    if never + 1 > most * (len(images) + 1):
-        rate = never / max(len(images), 1)
-        needed = (f'at least {np.ceil((1 - most) / (most - rate)):.0f} images, or ' if rate < most else
-                  'a better model, or ' if most else '')
-        raise UserError(f'no score is known to miss at most {most:.1%} of the objects of new images: in {len(images)} '
-                        f'images, boxes of any score miss {rate:.1%}; use {needed}a larger --at-most-missed.')
-    scores = np.concatenate([one for one in images if len(one)] or [np.zeros(0, np.float32)])
-    parts = np.concatenate([np.full(len(one), 1 / len(one)) for one in images if len(one)] or [np.zeros(0)])
-    order = np.argsort(scores)
-    missed = np.flatnonzero(parts[order].cumsum() + 1 > most * (len(images) + 1) + 1e-9)
-    return float(np.nextafter(scores[order][missed[0]], np.float32(-1))) if len(missed) else 1.
+        values = KINDS[kind](images, kind, draws.weights)
+        by_class = values.pop('by_class')
+        found[kind] = {name: draws.interval(value, int(has_objects.any(1).sum())) for name, value in values.items()}
+        found[kind]['by_class'] = [draws.interval(value, int(count)) for value, count in watched(
+            [*zip(by_class.T, has_objects.sum(0), strict=True)], 'Intervals by class')]
+    return found

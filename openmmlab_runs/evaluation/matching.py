@@ -116,9 +116,14 @@ def match(true: COCO, found: COCO, within_classes: bool) -> Matches:
     return Matches(predicted.astype(int), partners.astype(int), scores, objects[:none])
 
 
+def label_map_of(part: Any) -> np.ndarray:
+    """Returns the label map of a part of a sample, `(H, W)`, int64; mmseg's binary segmentors predict floats."""
+    return part.data[0].numpy(force=True).astype(np.int64)
+
+
 def match_pixels(true: np.ndarray, predicted: np.ndarray, classes: int, ignored: int) -> np.ndarray:
-    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does, without those whose true
-    label is `ignored`. Labels of other classes than the n have the index n.
+    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, in label maps, int64, as mmseg's IoUMetric does, without
+    pixels whose true label is `ignored`. Labels of other classes than the n have the index n.
     """
     first, second = (np.where((one >= 0) & (one < classes), one, classes) for one in (true, predicted))
     first[true == ignored] = classes + 1

@@ -68,7 +68,7 @@ def _cell(value: Any) -> str:
         return '–'
     if not isinstance(parts[0], float):
         return markup(value)
-    ends = f' <small>{parts[1]:.3f} to {parts[2]:.3f}</small>' if len(parts) == 3 else ''
+    ends = f' <small>{parts[1]:.3f} to {parts[2]:.3f}</small>' if None not in parts[1:] and len(parts) == 3 else ''
     return f'<span class="bar" style="--part: {100 * min(max(parts[0], 0), 1):.1f}%">{parts[0]:.3f}{ends}</span>'
 
 

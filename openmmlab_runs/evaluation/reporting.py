@@ -23,10 +23,13 @@ from openmmlab_runs.pictures.painting import paint_boxes, paint_label_map
 from openmmlab_runs.redaction import redact_text
 
 from . import box_report, map_report
+from .comparison import check_classes, compare
 from .hidden import HIDDEN
-from .intervals import FEWEST, check_classes, compare, score_that_misses
-from .matching import arrays_of, of_samples, predictions
+from .intervals import CONFIDENCE, FEWEST
+from .matching import arrays_of, label_map_of, of_samples, predictions
 from .page import render
+from .report_file import read_report
+from .risk import score_that_misses
 from .sections import SHOWN, sections
 from .thresholds import write_thresholds
 
@@ -37,7 +40,8 @@ Entry = dict[str, Any]
 class EvaluationReportHook(Hook):
     """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
     `thresholds.json`, which predictions read, beside the logs of the test, if a share of the objects of new images that
-    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with.
+    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with (see
+    `compare`).
     """
 
     priority = 'VERY_LOW'  # after ReportHook, whose thresholds.json is replaced
@@ -49,7 +53,7 @@ class EvaluationReportHook(Hook):
         if '://' in str(folder):
             raise UserError(f'--report {folder} is an address: give a folder of this machine, and copy it.')
         todo = 'give the report.json of a test with --report'
-        self.other = read_state(Path(other), _parsed, todo) if other else None
+        self.other = read_state(Path(other), read_report, todo) if other else None
         if other and (not folder or self.other is None):
             raise UserError(f'--compare {other} ' + ('does not exist: correct the path.' if folder else
                                                      'is a part of a report: add --report FOLDER.'))
@@ -66,6 +70,10 @@ class EvaluationReportHook(Hook):
             score_that_misses([np.ones(1)] * len(self.dataset), self.most)
         if self.other:
             check_classes(self.meta['classes'], self.other)
+            paths = {self.dataset.get_data_info(index)['img_path'] for index in range(len(self.dataset))}
+            if not {*short_names(sorted(paths))} & {*self.other['images']}:
+                raise UserError('the report to compare with has no image of this test: compare with a test on the same '
+                                'data.')
         if self.folder and is_main_process():
             self.folder.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=self.folder).close()
@@ -77,15 +85,25 @@ class EvaluationReportHook(Hook):
             if 'img_path' not in sample:
                 raise UserError('--report names images by their paths, but the samples of the test have none: add '
                                 'img_path to meta_keys at the end of the test pipeline.')
-            if 'pred_instances' in sample and 'bboxes' in sample.pred_instances:
+            is_boxes = 'pred_instances' in sample and 'bboxes' in sample.pred_instances
+            if self.other and ('bbox' in self.other['metrics']) != is_boxes:
+                raise UserError('the report to compare with is for a '
+                                f'{"segmentor" if is_boxes else "detector"}, but this test is not: compare with a test '
+                                'on the same data.')
+            if is_boxes:
                 found = arrays_of(sample.pred_instances)
                 if not (np.isfinite(found['bboxes']).all() and np.isfinite(found['scores']).all()):
                     raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training '
                                     'has diverged; use an earlier checkpoint.')
+                if len(found['scores']) and not 0 <= found['scores'].min() <= found['scores'].max() <= 1:
+                    raise UserError(f'the model predicts scores from {found["scores"].min():g} to '
+                                    f'{found["scores"].max():g} for {sample.img_path}, but a report needs scores from '
+                                    '0 to 1: let the head apply a sigmoid or softmax, or test without --report and '
+                                    '--at-most-missed.')
                 self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
                     key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
-                maps = [part.data[0].numpy(force=True) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
+                maps = [label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
                 counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
                 packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
                 self.found[sample.img_path] = counts, maps[0].shape, packed
@@ -107,7 +125,7 @@ class EvaluationReportHook(Hook):
         if self.folder:
             self._write(runner, report, is_boxes)
         if self.most is not None:
-            self._write_thresholds(runner, report['images'])
+            self._write_thresholds(runner, report)
 
     def _boxes(self) -> box_report.Boxes:
         """Returns the objects of the data set, in pixels of the images as they are, and the boxes that are found."""
@@ -134,14 +152,17 @@ class EvaluationReportHook(Hook):
             one['file_name'] = names[one['image_id'] - 1]
         is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
         hidden = runner.message_hub.runtime_info.get(HIDDEN, [])  # what ReportHook tells of the metric
-        few = f'{len(names)} images are too few for intervals and comparisons: use at least {FEWEST}.'
+        count = sum(any(one['objects']) for one in report['images'].values())
+        few = (f'Too few images for intervals: {count} with objects. In simulations, intervals of fewer than {FEWEST} '
+               'contain the true value too seldom.')
         report = dict(report, is_exact=is_exact, notes=[
             'AP counts all boxes of the model; that of the metric may count fewer.' if is_boxes else
-            'Pixels with labels that are no class do not count.', *hidden, *[few] * (len(names) < FEWEST),
+            'Pixels with labels that are no class do not count.', *hidden, *[few] * (count < FEWEST),
             'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
             'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.'],
                       summary=redact_text(f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}'))
         if self.other:
+            show('Comparing the two tests.')
             report['comparison'] = compare(report, self.other)
             show(f'Compared with the other report, this test is {report["comparison"]["verdict"]}.')
         worst = sorted(names, key=lambda name: -report['images'][name]['wrong'])[:SHOWN]
@@ -184,21 +205,15 @@ class EvaluationReportHook(Hook):
         halves = np.split(self._paint_maps(suspect['file_name'], alpha=0.4), 2, axis=1)
         return np.concatenate([_crop(half, suspect['bbox']) for half in halves], axis=1)
 
-    def _write_thresholds(self, runner: Runner, images: Mapping[str, Entry]) -> None:
+    def _write_thresholds(self, runner: Runner, report: Entry) -> None:
         assert self.most is not None
-        found = [np.array([score for _, score in one['found']]) for one in images.values()]
+        found = [np.array([score for _, score in one['found']]) for one in report['images'].values()]
         score, classes = score_that_misses(found, self.most), self.meta['classes']
-        file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, [(score, None)] * len(classes),
-                                self.most)
-        show(f'{near(file)} now has the score {score:.4f} for each class: boxes above it are expected to miss at most '
-             f'{self.most:.1%} of the objects of a new image of this source.')
-
-
-def _parsed(text: str) -> Entry:
-    report = json.loads(text)
-    keys = ('objects', 'truth', *report['metrics'])
-    return dict({key: report[key] for key in ('classes', 'metrics', 'is_exact')},
-                images={name: {key: one[key] for key in keys} for name, one in report['images'].items()})
+        best = [(one['score'], one['f1']) if one['f1'] else None for one in report['curves']]
+        file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, best, (score, self.most))
+        show(f'{near(file)} now has the score {score:.4f} for each class, and predictions with this checkpoint use it. '
+             f'Boxes above it miss at most {self.most:.1%} of the objects of new images of this source, in the mean of '
+             f'the images, with a confidence of {CONFIDENCE:.0%}.')
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

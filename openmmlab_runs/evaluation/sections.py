@@ -26,14 +26,17 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     for note in report['notes']:
         yield paragraph(note)
     names = [name for name in next(iter(report['metrics'].values())) if name != 'by_class']
-    yield section('Metrics', 'With 95 % intervals: so far the value may lie from that of other images of this source.',
+    yield section('Metrics', 'With 95 % intervals, which allow for the choice of these images from their source.',
                   table(['', *names], ([TITLES[kind], *(values[name] for name in names)]
                                        for kind, values in report['metrics'].items())))
     if 'comparison' in report:
-        rows = ([TITLES[kind], name, *(f'{value:+.4f}' for value in values)]
-                for kind, found in report['comparison']['difference'].items() for name, values in found.items())
-        yield section('Compared', 'This test minus the other one, on the same images, and the ends of the interval.',
-                      table(['', 'metric', 'difference', 'least', 'most'], rows))
+        rows = ([TITLES[kind], name, *(None if number is None else f'{number:+.4f}' for number in (value, low, high)),
+                 f'{p:.4f}'] for kind, found in report['comparison']['difference'].items()
+                for name, (value, low, high, p) in found.items())
+        yield section('Compared', 'This test minus the other one, on the same images, and the ends of the interval. '
+                      'p is the probability of a difference at least as large if the models are equally good '
+                      '(permutation test). The verdict follows from the first row.',
+                      table(['', 'metric', 'difference', 'least', 'most', 'p'], rows))
     yield from (_of_boxes if is_boxes else _of_maps)(report)
     yield section('Confusion', 'What is most often taken for what.' + (
         ' Boxes count above the score of the best F1.' if is_boxes else ''), _confusion(report, is_boxes))

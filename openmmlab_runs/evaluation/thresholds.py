@@ -1,7 +1,8 @@
-"""The score that boxes of each class must exceed for the best F1: measured by a test, and found by a prediction."""
+"""The scores that boxes of each class must exceed: measured by tests, for two purposes, and found by a prediction."""
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -9,9 +10,10 @@ from torch import nn
 from openmmlab_runs.checkpoints.fitting import hash_weights
 from openmmlab_runs.files import read_state, write_text
 
+from .intervals import CONFIDENCE
 from .matching import Matches
 
-NAME = 'thresholds.json'  # the file with the best scores, which a test writes and a prediction finds
+NAME = 'thresholds.json'  # the file with the scores, which a test writes and a prediction finds
 Best = tuple[float, float | None] | None  # a score, and its F1
 
 
@@ -37,32 +39,80 @@ def _best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
     return float(min((score + below) / 2, np.nextafter(score, below))), float(f1[index])
 
 
-def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], best: Sequence[Best],
-                     at_most_missed: float | None = None) -> Path:
-    """Writes scores and their F1, null without objects that are found, and the share of objects that they may miss. The
-    hash of the weights tells to which checkpoint they belong. Returns the file.
+class Thresholds(NamedTuple):
+    """Scores that boxes must exceed, by the names of classes, from a file.
+
+    Attributes:
+        most: The share of the objects of new images that they may miss; None for scores with the best F1.
+        confidence: The probability with which they keep to it; None in files of earlier versions, which promised less.
     """
-    content = dict(weights=hash_weights(model), at_most_missed=at_most_missed, classes={
-        name: one and dict(score_thr=one[0], f1=one[1]) for name, one in zip(classes, best, strict=True)})
+    file: Path
+    scores: dict[str, float]
+    most: float | None = None
+    confidence: float | None = None
+
+    @property
+    def told(self) -> str:
+        """Which scores these are, and their purpose."""
+        if self.most is None:
+            return f'from the best score of their class in {self.file}, which has the best F1'
+        promise = f'chosen to miss at most {self.most:.1%} of the objects of new images'
+        return f'above the scores in {self.file}, which were {promise}' + (
+            f', with a confidence of {self.confidence:.0%}' if self.confidence else
+            ' by an earlier version, but may miss more: test again with --at-most-missed')
+
+
+def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], best: Sequence[Best],
+                     promised: tuple[float, float] | None = None) -> Path:
+    """Writes the scores with the best F1, null without objects that are found, and returns the file.
+
+    Args:
+        folder: The folder of the file.
+        model: The model, whose hash tells to which checkpoint the scores belong.
+        classes: The names of the classes.
+        best: The best scores of the classes, and their F1.
+        promised: The score for all classes which misses few objects, and their share; predictions use it, and the best
+            scores stay in the file. Defaults to None: predictions use the best scores.
+    """
+    by_f1 = {name: one and dict(score_thr=one[0], f1=one[1]) for name, one in zip(classes, best, strict=True)}
+    content: dict[str, Any] = dict(weights=hash_weights(model), purpose='best F1', at_most_missed=None, classes=by_f1)
+    if promised:
+        score, most = promised
+        content.update(purpose='at most missed', at_most_missed=most, confidence=CONFIDENCE,
+                       classes={name: dict(score_thr=score) for name in classes}, best_f1=by_f1)
     write_text(folder / NAME, json.dumps(content, indent=1, ensure_ascii=False))
     return folder / NAME
 
 
-def find_thresholds(folders: Iterable[Path], model: nn.Module) -> tuple[Path, dict[str, float]] | None:
-    """Returns the first file for the weights of a model, and its scores by class; None if there is none.
+def find_thresholds(folders: Iterable[Path], model: nn.Module) -> Thresholds | None:
+    """Returns the thresholds for the weights of a model; None if no file has them.
 
-    It looks into each folder, then into its tests, the newest first.
+    A file in one of the folders is first, because somebody has put it there. Then come the tests in the folders, the
+    newest first, but those that promise how many objects are missed before those with the best F1: a later test without
+    --at-most-missed does not take back a promise.
     """
-    files = [file for folder in dict.fromkeys(folders)
-             for file in (folder / NAME, *sorted(folder.glob(f'test/*/{NAME}'), reverse=True)) if file.is_file()]
-    own = hash_weights(model) if files else ''
-    for file in files:
-        weights, thresholds = read_state(file, _parsed, 'remove it, or test the checkpoint again') or ('', {})
-        if weights == own:
-            return file, thresholds
-    return None
+    folders = [*dict.fromkeys(folders)]
+    put_there, tests = ([file for folder in folders for file in sorted(folder.glob(pattern), reverse=True)
+                         if file.is_file()] for pattern in (NAME, f'test/*/{NAME}'))
+    own = hash_weights(model) if put_there or tests else ''
+    found = {file: thresholds for file in (*put_there, *tests) if (thresholds := _read(file, own))}
+    promised = [file for file in tests if file in found and found[file].most is not None]
+    order = [file for file in (*put_there, *promised, *tests) if file in found]
+    return found[order[0]] if order else None
 
 
-def _parsed(text: str) -> tuple[str, dict[str, float]]:
+def _read(file: Path, weights: str) -> Thresholds | None:
+    """Returns the thresholds of a file; None if they are for other weights."""
+    content = read_state(file, _parsed, 'remove it, or test the checkpoint again')
+    if not content or content['weights'] != weights:
+        return None
+    scores = {name: one['score_thr'] for name, one in content['classes'].items() if one}
+    return Thresholds(file, scores, content['at_most_missed'], content['confidence'])
+
+
+def _parsed(text: str) -> dict[str, Any]:
     content = json.loads(text)
-    return content['weights'], {name: float(one['score_thr']) for name, one in content['classes'].items() if one}
+    numbers = {name: None if (value := content.get(name)) is None else float(value)
+               for name in ('at_most_missed', 'confidence')}
+    return dict(weights=content['weights'], **numbers, classes={
+        name: one and dict(score_thr=float(one['score_thr'])) for name, one in content['classes'].items()})

@@ -1,9 +1,7 @@
 """Hooks that make runs repeatable: a resumed run draws and loads the same, and all ranks start the same."""
 from itertools import chain, repeat
-from math import prod
 from typing import Any
 
-from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.dist import all_gather_object, get_world_size, is_main_process
 from mmengine.hooks import EarlyStoppingHook, Hook
 from mmengine.runner import Runner
@@ -14,7 +12,7 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.registry import DATA_SAMPLERS, HOOKS
+from openmmlab_runs.registry import HOOKS
 
 from .same_state import (
     ACCUMULATED,
@@ -28,11 +26,9 @@ from .same_state import (
 )
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
-# `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
-# with which these began, and the number of samples that were used before. Also the validations in a row without a
-# better result, and the best result, of each hook for early stopping.
+# `meta['epoch']`, the settings of the run, and for each hook for early stopping, the validations in a row without a
+# better result, and the best result.
 MARK = 'seeded_each_iteration'
-PLACE = 'place_in_data'
 BATCHES = 'batches_of_epoch'
 SETTINGS = 'settings'
 STOPPING = 'early_stopping'
@@ -46,10 +42,6 @@ class ExactResumeHook(Hook):
     sets its position. Stateful transforms and data preprocessors start anew: mmdet's `CachedMosaic` and `CachedMixUp`
     with an empty cache, `BatchSyncRandomResize` without its last size.
 
-    With another number of ranks or another batch size, no sample of an epoch is left out or comes twice, if the sampler
-    is mmengine's and the batch sampler torch's. One that sets samples aside, as mmdet's AspectRatioBatchSampler,
-    repeats or leaves out as many.
-
     A checkpoint has the gradients of an accumulation that is under way, and the counts of EarlyStoppingHook. A warning
     names settings and data that differ from those of its run. Only `CheckedEpochBasedTrainLoop` counts the batches of a
     resumed epoch from its beginning.
@@ -61,15 +53,13 @@ class ExactResumeHook(Hook):
         self.done = 0  # batches of the current epoch that were trained before the resume, in loops with epochs
         self.count = 0  # backward passes in the accumulation that is under way
         self.schedule_differs = False
-        # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
-        self.epoch, self.first, self.used = -1, 0, 0
+        self.epoch, self.first = -1, 0  # the epoch that runs, and the number of the first iteration in it
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if not runner.cfg.get('resume'):
             return
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
-        self._go_on_from(runner, meta)
         check_resumes(runner, checkpoint, self.done)
         under_way = checkpoint.get(ACCUMULATED, {})
         self.count = under_way.get('counts', {}).get('', 0)
@@ -94,25 +84,6 @@ class ExactResumeHook(Hook):
             runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but the order of the '
                                   f'data is that of seed {runner.seed}: results may differ from a run without an '
                                   f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
-
-    def _go_on_from(self, runner: Runner, meta: dict[str, Any]) -> None:
-        batches, place = _batches(runner), meta.get(PLACE)
-        if batches is None or place is None or not isinstance(batches.sampler, DefaultSampler | InfiniteSampler):
-            return
-        self.first, self.used = place['first'], place['used']
-        then, now = (place['ranks'], place['batch_size']), (get_world_size(), batches.batch_size)
-        if then != now:
-            trained = meta['iter'] - self.first if batches.endless else self.done
-            self.used += trained * prod(then)
-            self.first, self.done = meta['iter'], 0
-            runner.logger.warning(f'The checkpoint is from {then[0]} processes with {then[1]} samples each, but this '
-                                  f'run has {now[0]} with {now[1]}: the data continues where it stopped, a step has '
-                                  f'{prod(now)} samples (not {prod(then)}), and the learning rate stays.')
-        if self.used:
-            loader = runner.train_dataloader
-            batches.begin_after(self.used, self.first, DATA_SAMPLERS.build(
-                runner.cfg.train_dataloader.sampler,
-                default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
 
     def before_train(self, runner: Runner) -> None:
         wrapper = runner.optim_wrapper
@@ -141,9 +112,9 @@ class ExactResumeHook(Hook):
             loop.dataloader_iterator = ResumedBatches(repeat(None, passed_over), loop.dataloader)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        self.done = self.used = 0
+        self.done = 0
         if (batches := _batches(runner)) is not None:
-            batches.skip = batches.remaining.used = 0
+            batches.skip = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         # All processes use the same seed, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
@@ -163,16 +134,13 @@ class ExactResumeHook(Hook):
                      STOPPING: [[hook.wait_count, hook.best_score] for hook in _stopping(runner)],
                      # Hooks that save by epoch set meta['epoch'] to the next epoch.
                      BATCHES: meta['iter'] - self.first if meta['epoch'] == self.epoch else 0})
-        if (batches := _batches(runner)) is not None:
-            goes_on = batches.endless or meta['epoch'] == self.epoch
-            meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
-                               used=self.used if goes_on else 0)
 
 
 def data_of(runner: Runner) -> dict[str, str]:
-    """Returns the number of images and the classes that are trained on, as texts by name."""
+    """Returns the number of images, classes and processes of a training, as texts by name."""
     dataset = runner.train_dataloader.dataset
     known = {'number of training images': str(len(dataset))} if hasattr(dataset, '__len__') else {}
+    known['number of processes'] = str(get_world_size())
     return {**known, 'classes of the training data': ', '.join(classes_of(dataset))}
 
 

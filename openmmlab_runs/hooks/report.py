@@ -22,8 +22,8 @@ from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import show
 from openmmlab_runs.evaluation.confusion import Confusion
 from openmmlab_runs.evaluation.hidden import HIDDEN, what_is_hidden
-from openmmlab_runs.evaluation.matching import IOU, SCORE, match
-from openmmlab_runs.evaluation.thresholds import Best, best_scores, write_thresholds
+from openmmlab_runs.evaluation.matching import IOU, SCORE
+from openmmlab_runs.evaluation.thresholds import best_scores, write_thresholds
 from openmmlab_runs.files import near, write_figure, write_text
 from openmmlab_runs.registry import HOOKS
 from openmmlab_runs.texts import label, printable
@@ -44,7 +44,8 @@ class ReportHook(Hook):
     - `validations.json`: the metrics by iteration, also of those before a resume.
 
     A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
-    checkpoint find in its work dir. At the end, notes say what the metrics hide; see `what_is_hidden`.
+    checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see
+    `what_is_hidden`.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
@@ -89,13 +90,13 @@ class ReportHook(Hook):
             (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        boxes = self.confusion.boxes
-        best = best_scores(match(*boxes, within_classes=True)) if boxes else []
-        found = self._by_class(runner, runner.log_dir, metrics or {}, 'test', best)
+        best = best_scores(self.confusion.matches) if self.confusion.matches else []
+        found = self._by_class(runner, runner.log_dir, metrics or {}, 'test')
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
-            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir.')
+            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir, and no test of this '
+                 'checkpoint with --at-most-missed has chosen others.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
@@ -106,23 +107,20 @@ class ReportHook(Hook):
             rows.append((f'{"best" if best else "last"} checkpoint', near(best[0] if best else last)))
         show(f'{self.classes}\n{table(rows)}')
 
-    def _by_class(self, runner: Runner, folder: str, metrics: Mapping[str, Any], title: str, best: Sequence[Best] = ()
-                  ) -> dict[str, float]:
+    def _by_class(self, runner: Runner, folder: str, metrics: Mapping[str, Any], title: str) -> dict[str, float]:
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
         found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
         total = self.confusion.total()
         if total is None:
             return found
         names, columns = self.confusion.classes, self.confusion.by_class(total)
-        if all(keys := ap_keys(found, names)):
-            columns['AP'] = [found.pop(key) for key in keys]
-        if best:
-            both = zip(*(one or (math.nan, math.nan) for one in best), strict=True)
-            columns['above score'], columns['best F1'] = map(list, both)
+        if all(keys := ap_keys(found, names)):  # the columns have AP of each kind
+            found = {name: value for name, value in found.items() if name not in keys}
         path = Path(folder, 'confusion.png')
         if is_main_process():
             self.confusion.draw(total, path, title)
-        note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if not self.confusion.counts else ''
+        note = '' if self.confusion.counts else (
+            f' (recall and precision: boxes with a score from {SCORE}, matched at IoU {IOU})')
         hidden = what_is_hidden(self.confusion, runner.cfg)
         runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]

@@ -19,7 +19,6 @@ from openmmlab_runs.config_walk import walk
 from openmmlab_runs.engine.ranks import end_all
 from openmmlab_runs.engine.resuming import INSTEAD
 from openmmlab_runs.errors import UserError, show
-from openmmlab_runs.optimizer_groups import regroup
 from openmmlab_runs.redaction import is_secret, redact
 
 # The key of a checkpoint's `meta` for what `state_of` returns.
@@ -32,11 +31,10 @@ ACCUMULATED = 'accumulated_gradients'
 PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
 LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
 # Constructors with the same weights: of plain mmengine, and of `prepare`.
-SAME_WEIGHTS = ("'DefaultOptimWrapperConstructor'", "'openmmlab_runs.MergedOptimWrapperConstructor'")
+SAME_WEIGHTS = ("'DefaultOptimWrapperConstructor'", "'openmmlab_runs.MergedOptimWrapperConstructor'",
+                "'openmmlab_runs.UnmergedOptimWrapperConstructor'")
 DATA_ROOT = 'data_root'  # machines may have their data in different folders
 MAX_NAMED = 4
-# Keys of the state of a scheduler with a value for each group of its optimizer.
-OF_GROUPS = ('base_values', '_last_value', 'min_values')
 # The beginnings of the settings of a schedule.
 SCHEDULE = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
 
@@ -80,7 +78,9 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     of a longer one. Those of plain mmengine do not tell their kind.
     """
     meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
-    fault = differences(now, _arrange(runner, checkpoint, meta.get(STATE, now)))
+    fault = differences(now, meta.get(STATE, now))
+    for group, own in zip(checkpoint['optimizer']['param_groups'], runner.optim_wrapper.param_groups, strict=False):
+        group.update({key: own[key] for key in ('fused',) if key in own})  # which changes no more than the last bits
     saved, own = (len(schedulers or ()) for schedulers in (checkpoint.get('param_schedulers'), runner.param_schedulers))
     if saved != own and not fault:
         fault = f'param_scheduler has {own} entries, but the checkpoint has the state of {saved}'
@@ -95,30 +95,6 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
         end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
     if done == last:
         show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
-
-
-def _arrange(runner: Runner, checkpoint: Mapping[str, Any], then: Mapping[str, str]) -> Mapping[str, str]:
-    """Arranges the states of optimizer and schedulers, in place, for the groups that the runner's optimizer has, and
-    returns the kind of state `then` of the checkpoint, with the places that parameters have now.
-    """
-    names = {parameter: name for name, parameter in inner(runner.model).named_parameters()}
-    state, optimizer = checkpoint['optimizer'], runner.optim_wrapper.optimizer
-    trained = [one for group in optimizer.param_groups for one in group['params']]
-    keys = {one: PLACE.format(names.get(one)) for one in trained}
-    before, after = len(state['param_groups']), len(optimizer.param_groups)
-    if STATE not in checkpoint['meta'] and before == len(trained) != after:  # mmengine's, in its order
-        places = {one: (number, 0) for number, one in enumerate(filter(keys.__contains__, names))}
-    else:
-        texts = {one: then[place] for one, place in keys.items() if place in then}
-        places = {one: (int(group), int(index)) for one, text in texts.items()
-                  for index, group in [re.findall(r'\d+', text)]}
-    if len(places) < len(keys) or (chosen := regroup(state, places, optimizer)) is None:
-        return then
-    for scheduler in checkpoint.get('param_schedulers') or ():
-        scheduler.update({name: [*map(scheduler[name].__getitem__, chosen), *scheduler[name][before:]]
-                          for name in OF_GROUPS if name in scheduler})
-    now = state_of(runner)
-    return {**then, **{place: now[place] for place in keys.values()}}
 
 
 def average_gradients(runner: Runner) -> None:

@@ -23,7 +23,7 @@ ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views
 MAX_PIXELS = 16_000_000
 TOO_LARGE = 'pixels (width x height), but at most'  # in the error of more
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
-              'values that you need, or take a config of the command new-config, which loads all bits')
+              'values that you need, or load all bits with openmmlab_runs.LoadBandsFromFile')
 
 
 def check_regular(path: str | Path) -> None:

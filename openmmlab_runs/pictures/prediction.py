@@ -88,6 +88,7 @@ class Prediction:
         """
         if self.image is None:
             raise UserError(f'the image of the prediction {self.name} is not known: predict() sets it.')
+        check_range('alpha', alpha, 0, 1)
         image = to_view(self.image) if isinstance(self.image, np.ndarray) else read_view(self.image)
         if self.label_map is not None:
             return paint_label_map(image, self.label_map, self.classes, labels, self.palette, alpha)
@@ -152,6 +153,9 @@ def of_sample(sample: BaseDataElement, size: tuple[int, int], metainfo: Mapping[
 def check_score_thr(score_thr: ScoreThr) -> None:
     """Raises a UserError unless a score, or those of classes, are numbers from 0 to 1."""
     for name, score in score_thr.items() if isinstance(score_thr, Mapping) else [('', score_thr)]:
+        if not isinstance(name, str):
+            raise UserError(f'score_thr has a score for {name!r}, but must have them by the names of classes: correct '
+                            'it.')
         check_range(f'score_thr of {name}' if name else 'score_thr', score, 0, 1)
 
 

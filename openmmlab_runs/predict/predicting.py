@@ -20,16 +20,17 @@ from openmmlab_runs.data.datasets import build_unread
 from openmmlab_runs.data.scales import Scales, TileScale
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.engine.checks import trained_classes
-from openmmlab_runs.errors import UserError, as_sentence, check_range, show
+from openmmlab_runs.errors import UserError, as_sentence, show
 from openmmlab_runs.evaluation.thresholds import find_thresholds
 from openmmlab_runs.pictures.bands import read_header
 from openmmlab_runs.pictures.images import check_pixels, read_image
 from openmmlab_runs.pictures.load_bands import LoadBandsFromFile
-from openmmlab_runs.pictures.prediction import SCORE_THR, Picture, Prediction, ScoreThr, check_score_thr, of_sample
+from openmmlab_runs.pictures.prediction import SCORE_THR, Picture, Prediction, ScoreThr, of_sample
 from openmmlab_runs.registry import TRANSFORMS, in_scope
 
+from .options import check_options
 from .sources import Named, Source, images_of, pages_of
-from .tiles import Tiling, join, make_tiling
+from .tiles import Tiling, join
 
 Tell: TypeAlias = Callable[[int, int], object]
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
@@ -74,21 +75,12 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     Raises:
         UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
-    _checked(batch_size, score_thr, tile, overlap, tile_scale)
+    check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, stream=stream)
     cfg = load_config(config)
     opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
     found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tile=tile, overlap=overlap,
                   tile_scale=tile_scale)
     return found if stream else list(found)
-
-
-def _checked(batch_size: int, score_thr: ScoreThr | None, tile: int | None, overlap: int | None, tile_scale: TileScale
-             ) -> Tiling | None:
-    """Raises a UserError for options of `predict` that do not fit, and returns the tiling that they mean."""
-    check_range('batch_size', batch_size, 1)
-    if score_thr is not None:
-        check_score_thr(score_thr)
-    return make_tiling(tile, overlap, tile_scale)
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
@@ -117,11 +109,11 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         model = build_model(cfg)
         check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
         model.cfg = cfg
-        self._load_weights_to_model(model, opened.content, cfg)
-        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes
+        content = opened.as_mmengine_has_it()
+        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes, with a warning
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
-            model.dataset_meta = {  # type: ignore[assignment]  # any attribute
-                key: metainfo.get(key) for key in ('classes', 'palette')}
+            content['meta'] = dict(opened.meta, dataset_meta={key: metainfo.get(key) for key in ('classes', 'palette')})
+        self._load_weights_to_model(model, content, cfg)
         return model.to(device).eval()
 
     with in_scope(scope), as_sentence('test_dataloader of the config cannot be built', 'correct it', OSError):
@@ -136,14 +128,13 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
 
 
 def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
-    """Returns the best scores of a test of the weights, if a folder has them, and tells of them; else 0.3."""
+    """Returns the scores that a test of the weights chose, and prints for which purpose; 0.3 if no folder has them."""
     measured = find_thresholds(folders, model)
     if measured is None:
         return SCORE_THR
-    file, scores = measured
-    show(f'Boxes are painted from the best score of their class in {file}, unless you give others.')
+    show(f'Boxes are painted {measured.told}, unless you pass others.')
     known = trained_classes(dict(dataset_meta=model.dataset_meta))
-    return {name: score for name, score in scores.items() if name in known}
+    return {name: score for name, score in measured.scores.items() if name in known}
 
 
 class _Sized(NamedTuple):
@@ -162,7 +153,7 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
     size. A file of more than `max_pixels` is a UserError, unless there are tiles. `tell` is called with the number of
     tiles of an image that are predicted, and of all.
     """
-    tiling = _checked(batch_size, score_thr, tile, overlap, tile_scale)
+    tiling = check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, max_pixels)
     opened = images_of(images, urls, inferencer.bands_loader is None)
     return _infer(inferencer, opened, batch_size, score_thr, tiling, None if tiling else max_pixels, tell)
 
@@ -215,8 +206,9 @@ def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
     return mmcv.rgb2bgr(_pixels(inferencer, one))
 
 
-def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None) -> list[Prediction]:
-    """Predicts a batch of images or tiles, of one size unless the model takes several."""
+def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None,
+         whole: tuple[int, int] | None = None) -> list[Prediction]:
+    """Predicts a batch of images, or of tiles of a `whole` one, of one size unless the model takes several."""
     inputs = [_input(inferencer, one) for one in batch]
     meta = dict(inferencer.model.dataset_meta)
     meta['classes'] = trained_classes(dict(dataset_meta=meta))
@@ -225,7 +217,8 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
         else str(one.image) for one in batch))
     # Models fail for such as a line of one pixel.
     with (as_sentence(f'image {names} cannot be predicted', 'scale it, or leave it out'), in_scope(inferencer.scope),
-          inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size)):
+          inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size,
+                                                                      whole or batch[0].size)):
         samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
     found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
              for sample, one in zip(samples, batch, strict=True)]
@@ -239,6 +232,6 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
     parts: list[Prediction] = []
     for first in range(0, len(tiles), batch_size):
         batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
-        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling)
+        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
         tell(len(parts), len(tiles))
     return replace(join(parts, tiles, one.size), image=one.image)

@@ -180,18 +180,50 @@ def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
     return [_checked(np.ascontiguousarray(image), as_rgb) for image in batch.transpose(0, 2, 3, 1)]
 
 
+class BrokenVideo(UserError):
+    """A video or a camera gives fewer images than it should. It is raised after the last one."""
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f'{name} {fault}.')
+        self.name = name
+
+
 def _frames(source: Path | int, name: str) -> Iterator[Named]:
-    """Yields the frames of a video or a camera, one at a time, by numbers from 1."""
+    """Yields the frames of a video or a camera, one at a time, by numbers from 1; a frame that is broken has a number,
+    too.
+    """
     if not isinstance(source, int):
         check_regular(source)
     level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the error says it all
     capture, number = cv2.VideoCapture(source if isinstance(source, int) else str(source)), 0
     cv2.utils.logging.setLogLevel(level)
+    count, rate = (capture.get(key) for key in (cv2.CAP_PROP_FRAME_COUNT, cv2.CAP_PROP_FPS))
+    broken, last = list[int](), 0.  # the numbers of broken frames, and the time of the last whole one
     try:
-        while (found := capture.read())[0]:
+        while True:
+            is_read, pixels = capture.read()
+            if not is_read and (isinstance(source, int) or number >= count):
+                break
             number += 1
-            yield Named(f'{name}_{number:06}', cv2.cvtColor(found[1], cv2.COLOR_BGR2RGB))
+            if is_read:
+                last = capture.get(cv2.CAP_PROP_POS_MSEC)
+                yield Named(f'{name}_{number:06}', cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+            else:
+                broken.append(number)
     finally:
         capture.release()
-    if not number:
-        raise UserError(f'{name} gives no image: check it, and whether OpenCV reads its format.')
+    if number == len(broken):
+        raise BrokenVideo(name, 'gives no image: check it, and whether OpenCV reads its format')
+    if isinstance(source, int):
+        raise BrokenVideo(name, f'gives no more images after {number}: check its connection')
+    if broken and not _is_complete(number, broken, last, 1000 * count / rate if rate > 0 else 0):
+        raise BrokenVideo(name, f'has {number} frames, but {len(broken)} of them cannot be read (from number '
+                          f'{broken[0]} to {broken[-1]}): repair or copy the file again')
+
+
+def _is_complete(number: int, broken: list[int], last: float, duration: float) -> bool:
+    """Returns whether the time of the last frame is that of the end. Then there were no more frames: some formats only
+    tell their duration, from which OpenCV estimates the number of frames.
+    """
+    read = broken[0] - 1
+    return broken == [*range(read + 1, number + 1)] and read > 1 and duration - last <= 1.5 * last / (read - 1)

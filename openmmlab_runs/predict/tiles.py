@@ -18,7 +18,6 @@ import numpy as np
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.data.scales import TileScale
-from openmmlab_runs.errors import UserError, check_range
 from openmmlab_runs.pictures.prediction import Prediction
 
 JITTER = 3.5  # pixels
@@ -55,24 +54,6 @@ class Tiling(NamedTuple):
         middles = [(start + self.side + following) // 2 for start, following in pairwise(starts)]
         return [(slice(start, start + self.side), slice(begin, end))
                 for start, begin, end in zip(starts, [0, *middles], [*middles, length], strict=True)]
-
-
-def make_tiling(side: int | None, overlap: int | None = None, scale: TileScale = 'train') -> Tiling | None:
-    """Returns the tiling of a side, an overlap, by default a quarter of the side, and a scale; None without a side.
-
-    Raises:
-        UserError: If a number does not fit.
-    """
-    if side is None:
-        if overlap is not None:
-            raise UserError(f'overlap is {overlap}, but there are no tiles: give the side of a tile, too.')
-        return None
-    if not isinstance(scale, str):
-        check_range('tile_scale', scale, 0.01, 100)
-    check_range('tile', side, 1)
-    overlap = side // 4 if overlap is None else overlap
-    check_range('overlap', overlap, 0, side - 1)
-    return Tiling(side, overlap, scale)
 
 
 def slack_of(boxes: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from pycocotools.coco import COCO
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.predict.predicting import predict
 from tests.conftest import ROOT, UPERNET, Models
+from tests.openmmlab_runs.predict.test_sources import write_video
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run
 
@@ -149,6 +150,10 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
         assert read(out / 'large.png').shape == (300, 400, 3)
 
 
+def random_frames(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 255, (count, 16, 32, 3), np.uint8)
+
+
 def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
                                          ) -> None:
     assert run_tool(TOOL, ROOT / 'demo/nuclei/example.png', '--out-dir', out, '--device', 'cpu') == ''
@@ -161,12 +166,25 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')
 
 
+def test_a_video_that_breaks_off_is_told_and_others_are_painted(run: Run, out: Path, tmp_path: Path, capsys: Capture
+                                                                ) -> None:
+    write_video(tmp_path / 'b.avi', random_frames(3))
+    write_video(tmp_path / 'a.avi', random_frames(20))
+    content = (tmp_path / 'a.avi').read_bytes()
+    (tmp_path / 'a.avi').write_bytes(content[:len(content) // 2])
+    assert run('mmseg', tmp_path / '*.avi').endswith(
+        'images are not painted (a.avi): repair, scale or remove them.')
+    painted = {path.name[:5] for path in out.glob('*.png')}
+    assert painted == {'a.avi', 'b.avi'} and len([*out.glob('b.avi_*.png')]) == 3
+    assert 'a.avi has 20 frames, but ' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize('options, told', [
     (['a.png', '--score-thr', 'nan'], 'score_thr is nan, but must be a number from 0 to 1: correct it.'),
     (['a.png', '--score-thr', 'cat=-1'], 'score_thr of cat is -1.0, but must be a number from 0 to 1: correct'),
     (['a.png', str(UPERNET), 'a.pth', '--score-thr', '0.5'], '--score-thr is for detectors, but config'),
-    (['a.png', '--max-pixels', '-3'], '--max-pixels is -3, but must be a number of at least 1: correct'),
-    (['a.png', '--tile', '0'], 'tile is 0, but must be a number of at least 1: correct'),
+    (['a.png', '--max-pixels', '-3'], 'max_pixels is -3, but must be a whole number of at least 1: correct'),
+    (['a.png', '--tile', '0'], 'tile is 0, but must be a whole number of at least 1: correct'),
     (['.', '--out-dir', '.'], '--out-dir . is the folder of the images: choose another.'),
     (['empty'], 'folder empty has no image'), (['7'], 'camera7 gives no image: check it'),
     (['no.jpg'], 'no.jpg does not exist: pass an image, a folder of images, a pattern or a video.'),

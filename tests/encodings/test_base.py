@@ -10,9 +10,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cpvt_mm import CPVT, POSITION_ENCODINGS, PyramidCPVT
-from cpvt_mm.encodings import PositionEncoding, StageSpec, build_position_encodings
-from cpvt_mm.tokens.coordinates import CACHED, cached
+from cpvt_mm.encodings.base import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.tracing import CACHED, cached
 from openmmlab_runs.checkpoints.loading import backbone_config, build
 from openmmlab_runs.engine import load_config
 from tests.all_encodings import ENCODINGS, STAGE, encode

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
-from cpvt_mm.encodings import PositionEncoding, StageSpec
+from cpvt_mm.encodings.base import PositionEncoding, StageSpec
 from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import STAGE
 

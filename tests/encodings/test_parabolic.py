@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, ParabolicPE, PyramidCPVT
-from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
-from cpvt_mm.encodings.biases import directed_heads
+from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm.encodings.look_here import directed_heads
 from cpvt_mm.tokens.grid import Grid
 from tests.conftest import NARROW
 from tests.models.conftest import Build, outspoken

@@ -9,4 +9,4 @@ SMALL = dict(embed_dims=24, depth=1, num_heads=3)
 @pytest.fixture
 def small() -> CPVT:
     """A plain backbone that sees positions."""
-    return CPVT(SMALL, patch_size=8).eval()
+    return CPVT(dict(SMALL, patch_size=8)).eval()

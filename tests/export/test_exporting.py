@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
 from cpvt_mm.export.exporting import FORMATS, export_program
@@ -30,7 +30,7 @@ TOGETHER = {
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
                         'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
-                        'learnable-offset', 'rotary-dinov3']),
+                        'learnable-offset', 'rotary-dinov3', 'peg-replicate', 'peg-circular']),
     'newer ones': ({}, NEWER), 'pooled keys': (dict(sr_mode='pool'), ['relative', *NEWER]),
     'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 

@@ -29,7 +29,7 @@ PROBE = 'position_probe --size 64'
     (MAPS, '--image images/a.png --blocks 2.7', 'block 2.7 does not exist: choose one of 0.0, 0.1, 1.0, '),
     (PLAIN_MAPS, '--query 96 0', '--query 96 0 is outside of the resized image of 64 x 96 pixels (height x width): '
      'choose X from 0 to 95 and Y from 0 to 63'), (PLAIN_MAPS, '--query 3', "--query is '3', but must be"),
-    (PLAIN_MAPS, '--query cls --cfg-options model.backbone.dist_token=True',
+    (PLAIN_MAPS, '--query cls --cfg-options model.backbone.arch.dist_token=True',
      '--query cls is not possible, because the backbone has no class token'),
     (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),

@@ -1,5 +1,6 @@
 """Attention maps of backbones, features of shifted images, and differences by padding."""
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,9 +58,9 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
         torch.testing.assert_close(means[name], found[name].of_all())
 
 
-@pytest.mark.parametrize('extra', [dict(cls_token=False), dict(dist_token=True)])
-def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
-    model = CPVT(dict(PLAIN, num_heads=1), position_encoding=None, **extra).eval()
+@pytest.mark.parametrize('extra', [dict(cls_token=False), dict(arch=dict(PLAIN, num_heads=1, dist_token=True))])
+def test_a_pixel_asks_for_its_own_cell(extra: dict[str, Any]) -> None:
+    model = CPVT(**{'arch': dict(PLAIN, num_heads=1), 'position_encoding': None, **extra}).eval()
     # Queries and keys are the normed tokens, times a factor: each token attends to itself.
     for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
         weight.data.copy_(10 * torch.eye(24))

@@ -56,7 +56,8 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('name, count, kinds', [
     ('fuzz_checkpoints', 56, tuple(MUTATIONS)),
-    ('fuzz_data --kinds', 50, ('COCO, boxes', 'LabelMe, instances', 'Label maps, semantic', 'config'))])
+    ('fuzz_data --kinds', 50, ('COCO, boxes', 'LabelMe, instances', 'Label maps, semantic', 'config',
+                               'records, YOLO'))])
 def test_what_is_damaged_ends_in_a_result_or_a_sentence(name: str, count: int, kinds: tuple[str, ...], run_tool: Run,
                                                         tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     name, *option = name.split()

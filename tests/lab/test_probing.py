@@ -50,7 +50,7 @@ def test_rows_are_told_from_columns() -> None:
     (dict(type='LearnablePE'), 0.7, 1.), (dict(type='SinusoidalPE'), 0.9, 1.),
     (None, -1., 0.05), (dict(type='PEG', kernel_size=1), -1., 0.05)], ids=str)
 def test_encodings_tell_what_they_know_at_each_size(encoding: dict | None, least: float, most: float) -> None:
-    readings = probe(CPVT(PLAIN, img_size=SIDE, patch_size=8, position_encoding=encoding), (SIDE, 2 * SIDE))
+    readings = probe(CPVT(dict(PLAIN, patch_size=8), img_size=SIDE, position_encoding=encoding), (SIDE, 2 * SIDE))
     assert [(reading.side, reading.layer) for reading in readings] == [(64, 0), (64, 1), (128, 0), (128, 1)]
     for reading in readings:
         assert least <= reading.row <= most and least <= reading.column <= most

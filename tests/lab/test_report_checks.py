@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lab import simulated_reports
+from openmmlab_runs.evaluation.average_precision import box_metrics
+
 
 @pytest.mark.parametrize('names', [['cat'], ['cat', 'dog']])
 def test_damaged_boxes_are_found(names: list[str], run_tool: Callable[..., str], tmp_path: Path,
@@ -35,3 +38,26 @@ def test_renamed_regions_are_found(run_tool: Callable[..., str], tmp_path: Path,
             Image.fromarray(labels).save(tmp_path / folder / f'{number}.png')
     assert not run_tool('lab report_checks', tmp_path / 'truth', tmp_path / 'found', '--classes', 5)
     assert '| renamed | 1.00' in capsys.readouterr().out
+
+
+def test_promises_are_simulated(run_tool: Callable[..., str], capsys: pytest.CaptureFixture[str],
+                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without equal scores. Two trials are too few for more than the shape of the table."""
+    monkeypatch.setattr(simulated_reports, 'ALL', 200)
+    assert not run_tool('lab report_checks', '--simulate', 2, '--images', 6, 7)
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in capsys.readouterr().out.splitlines()
+            if line.startswith('| ')]
+    assert [row[:2] for row in rows[1:]] == [['6', 'no'], ['6', 'yes'], ['7', 'no'], ['7', 'yes']]
+    assert all(len(row) == len(rows[0]) and 0 <= float(row[2].split()[0]) <= 1 for row in rows[1:])
+    assert {row[-1] for row in rows[1:]} == {'0'}  # no score is written for so few images
+
+
+@pytest.mark.parametrize('has_ties', [False, True])
+def test_the_models_of_a_source_are_equally_good(has_ties: bool) -> None:
+    """Two models have AP of 0.02 at most between them, on images that both have."""
+    source = simulated_reports.SOURCES['many objects']
+    first, second = simulated_reports.boxes_of(source, 2000, has_ties, np.random.default_rng(0), models=2)
+    assert [one['objects'] for one in first] == [one['objects'] for one in second] and first != second
+    values = [box_metrics(rows, 'bbox', np.ones((1, 2000), int))['AP'][0] for rows in (first, second)]
+    assert abs(values[0] - values[1]) < 0.02
+    assert any(round(box[1], 1) != box[1] for one in first for box in one['bbox']) != has_ties

@@ -1,7 +1,6 @@
 """Pyramid and plain backbone take whatever is put in, and learn with all of their parts."""
 import itertools
 import math
-import pickle
 from functools import partial
 from unittest.mock import Mock
 
@@ -10,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.export import fuse
 from cpvt_mm.models.layers import Attention
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import BACKBONES, NARROW_PLAIN, WITH_CP, kept_bytes
@@ -221,27 +218,3 @@ def test_what_is_not_finite_shows_and_stays_in_its_image(model: Backbone, value:
     for output, expected in zip(model(broken), model(images), strict=True):
         assert output[0].isnan().any()
         torch.testing.assert_close(output[1], expected[1])
-
-
-PEGS = [dict(type='PEG', ndim=ndim, conv_type=conv_type, kernel_size=5, num_layers=2, positions=(-1, 0), target=target)
-        for ndim, conv_type, target in ((2, 'depthwise', 'tokens'), (3, 'full', 'tokens'), (2, 'full', 'qk'))]
-
-
-@pytest.mark.usefixtures('float64')
-@pytest.mark.parametrize('encoding', [*PEGS, *(ENCODINGS[name] for name in ('peg-separable', 'peg-fixed', 'rotary'))])
-@both
-def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build, encoding: dict) -> None:
-    model = build(position_encoding=encoding).eval()
-    plain, image = pickle.loads(pickle.dumps(model)), torch.randn(4, 3, 64, 96)
-    with torch.no_grad():
-        expected = model(image, num_frames=2)
-        for _ in range(2):  # it may be fused already
-            fuse(model)
-            for output, wanted in zip(model(image, num_frames=2), expected, strict=True):
-                assert (output - wanted).abs().max() < 1e-13 * wanted.abs().max()
-    convs = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Conv3d)]
-    is_fused = encoding['type'] == 'PEG' and encoding.get('conv_type') != 'separable'
-    assert any('fused' in name for name in convs) == is_fused
-    if is_fused:
-        with pytest.raises(RuntimeError, match='fused'):
-            plain.load_state_dict(model.state_dict())

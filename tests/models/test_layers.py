@@ -4,10 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import PositionEncodings
-from cpvt_mm.models.layers import Attention, Block, BlockSpec
+from cpvt_mm.encodings.base import PositionEncodings
+from cpvt_mm.models.layers import Attention, Block, BlockSpec, residual
 from cpvt_mm.models.pvt_parts import LayerScale, PoolReduction, average_pool
-from cpvt_mm.models.training import residual
 from cpvt_mm.tokens.grid import Grid
 
 pytestmark = pytest.mark.usefixtures('float64')

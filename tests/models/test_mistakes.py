@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cpvt_mm import CPVT, PyramidCPVT, SimpleFeaturePyramid
+from cpvt_mm import CPVT, PyramidCPVT, SimpleFeaturePyramid, create_backbone
 from tests.conftest import NARROW, NARROW_PLAIN, refusal
 from tests.models.conftest import Build, assert_named, both
 
@@ -67,13 +67,6 @@ def test_arguments(build: type, error: type[Exception], kwargs: dict, words: tup
     assert_named(error, words, build, **kwargs)
 
 
-def test_an_argument_that_became_a_field_of_arch_counts_and_is_told() -> None:
-    told = r"mlp_mode will no longer be accepted: write arch=\{'name': 'nano', 'mlp_mode': 'conv'\}\."
-    with pytest.warns(FutureWarning, match=told):
-        model = PyramidCPVT('nano', mlp_mode='conv')
-    assert model.state_dict().keys() == PyramidCPVT(dict(name='nano', mlp_mode='conv')).state_dict().keys()
-
-
 @pytest.mark.parametrize(('images', 'words'), [
     *((torch.ones(2, 3, 32, 32, dtype=dtype), f'images are {dtype}, but the weights are torch.float32')
       for dtype in (torch.uint8, torch.float16)),
@@ -93,3 +86,16 @@ def test_intermediates(build: Build) -> None:
             (IndexError, '', build(), dict(indices=[9])), (IndexError, 'from 1 to 4', build(), dict(indices=0)),
             (ValueError, "padding is 'exact', but forward_intermediates", build(padding='exact'), {})):
         assert words in refusal(model.forward_intermediates, image, error=error, **kwargs)
+
+
+@pytest.mark.parametrize('name, options, told', [
+    ('pvtv2-b0', dict(in_chans=4),
+     'pvtv2-b0 is a PyramidCPVT, which has no argument in_chans: did you mean in_channels?'),
+    ('deit-tiny', dict(in_chans=4), 'deit-tiny is a CPVT, which has no argument in_chans: did you mean in_channels?'),
+    ('deit-tiny', dict(depths=4), 'no argument depths: did you mean depth?'),
+    ('pvtv2-b0', dict(drop_path=0.1), 'no argument drop_path: did you mean drop_path_rate?'),
+    ('pvtv2-b0', dict(num_classes=0), 'no argument num_classes: it has arch, img_size, in_channels, '),
+    ('pvtv2-b0', dict(variants=3), 'no argument variants: it has'),
+    ('deit-tiny', dict(arch='small'), 'arch of deit-tiny is set by its name: leave it out, or build CPVT(arch=...)')])
+def test_create_backbone_names_the_class_and_the_argument(name: str, options: dict[str, object], told: str) -> None:
+    assert told in refusal(create_backbone, name, **options, error=TypeError)

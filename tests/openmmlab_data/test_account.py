@@ -185,7 +185,7 @@ def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_pat
     ('{} 20 35 20 30', '35 looks like pixels: divide them'), ('{} 0.5 0.5 1.3 0.5', '1.3 looks too large'),
     ('{} 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'pairs of them for three or more points'),
     ('{} 0.5 0.5 -0.2 0.5', 'a width or height is not below 0'), ('{} 0.5 0.5 0.1', 'four numbers for a box'),
-    ('cat{} 0.5 0.5 0.1 0.1', 'no annotations of them in a known format')])
+    ('cat{} 0.5 0.5 0.1 0.1', 'an unknown tool (four numbers and a class)')])
 def test_numbers_of_yolo_that_cannot_be_are_refused(line: str, words: str, tmp_path: Path) -> None:
     layouts.yolo(tmp_path, line=line.replace('{}', '{label}'))
     assert words in refusal(find_data, tmp_path)
@@ -211,8 +211,7 @@ def annotation(**values: Any) -> layouts.Write:
 @pytest.mark.parametrize('write, words', [
     (typo, '1 txt files have no image of their own, such as '),
     (swapped, '4 boxes have their corners swapped and are read the other way round'),
-    (annotation(bbox=[90, 20, 10, 10]), '2 objects lie outside of their image, or are smaller than a pixel'),
-    (annotation(bbox=[20, 20, 0, 10]), '2 objects lie outside'),
+    (annotation(bbox=[20, 20, 0, 10]), '2 objects are smaller than a pixel'),
     (coco_with(lambda content: content['images'][0].update(width=160)), 'have another size than their annotation'),
     (annotation(segmentation=[[10, 20, 20, 30]]), 'segmentation with polygons of fewer than three points (2)'),
     (annotation(keypoints=[1, 2, 2], num_keypoints=1), 'not read: keypoints (2), num_keypoints (2)'),
@@ -220,7 +219,7 @@ def annotation(**values: Any) -> layouts.Write:
     (partial(layouts.voc, xml=layouts.XML.replace('<bndbox>', '<weather>rain</weather><bndbox>')),
      'not read: object/weather (4)'),
     (layouts.labelme(layouts.shape('polygon', POLYGON, holes=[])), 'not read: shapes.holes (4)'),
-    (layouts.label_studio('rectanglelabels', dict(layouts.PERCENT, odd=1)), '4 objects were seen, and 4 are used')])
+    (layouts.label_studio('rectanglelabels', dict(layouts.PERCENT, odd=1)), '16 objects were seen, and 4 are used')])
 def test_what_is_odd_is_told_with_its_number(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     assert says(find_data(tmp_path), words)

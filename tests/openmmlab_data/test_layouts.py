@@ -1,4 +1,5 @@
 """Each layout of the table in docs/guides/own_data.md: its folder becomes a config that reads the same."""
+import json
 import random
 import re
 import time
@@ -122,30 +123,13 @@ def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str],
     assert all(any(one in line for line in lines) for one in words)
 
 
-def foreign(root: Path, name: str, content: str) -> None:
-    save(root / 'images/a.jpg', layouts.PIXELS)
-    layouts.text(root / name, content)
-
-
 @pytest.mark.parametrize('write, words', [
     *((partial(layouts.yolo, description=f'names: [cat, dog]\n{description}'), words) for description, words in (
         ('train: images/nothing', 'names images/nothing for train, which is not there'),
         ('train: {a: [b]}', 'for train, but this is a folder, a list of images'),
         ('kpt_shape: [a, b]', 'has kpt_shape '), ('names: [[cat], dog]', 'for names, but these are a list'),
-        ('names: [*x]', 'is not YAML'))),
-    *((partial(foreign, name=name, content=content), f'{words}, which are not read: ') for name, content, words in (
-        ('annotations.xml', '<annotations><track id="0"></track></annotations>', 'CVAT for video'),
-        ('via_project.json', '{"_via_settings": {}, "_via_img_metadata": {}}', 'the VGG Image Annotator'),
-        ('a.jpg.json', '{"objects": [{"classTitle": "cat"}]}', 'Supervisely'),
-        ('default.json', '{"dm_format_version": "1.0", "infos": {}, "items": []}', 'Datumaro'),
-        ('a_gtFine_polygons.json', '{"imgHeight": 60, "objects": []}', 'Cityscapes polygons'),
-        ('train.tfrecord', '', 'TFRecord'), ('labelTxt/a.txt', 'imagesource:GoogleEarth\ngsd:0.1\n', 'DOTA'),
-        ('label_2/a.txt', f'Car 0.00 0 -1.58{" 1.65" * 10} -1.59\n', 'KITTI'),
-        ('export.ndjson', '{"data_row": {"id": "a"}}\n', 'Labelbox'), ('a.json', '{"videos": []}', 'YouTube-VIS'),
-        ('a.json', '{"asset": {"name": "a.jpg"}, "regions": []}', 'VoTT'),
-        ('a.json', '{"annotations": [{"predicted_iou": 1}]}', 'Segment Anything, which names no class'),
-        ('train.record-00000-of-00010', '', 'TFRecord')))])
-def test_what_is_not_read_is_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
+        ('names: [*x]', 'is not YAML')))])
+def test_faults_of_data_yaml_are_named(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     assert words in refusal(find_data, tmp_path)
 
@@ -229,7 +213,8 @@ def test_coco_without_unique_ids_loses_no_object(has_images_of_one_id: bool, tmp
 
 def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
     layouts.coco(tmp_path, change=lambda split, content: content.update(annotations=[
-        dict(content['annotations'][0], id=index) for index in range(100_000 if split == 'train' else 1)]))
+        dict(content['annotations'][0], id=index, bbox=[index / 2000, 20, 20, 30])
+        for index in range(100_000 if split == 'train' else 1)]))
     begin = time.process_time()
     data = find_data(tmp_path)
     write_labels(tmp_path / 'out', data)
@@ -282,3 +267,11 @@ def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) 
             find_data(root)
         except UserError as error:
             assert '\n' not in str(error)
+
+
+def test_areas_that_cannot_be_right_are_corrected(tmp_path: Path) -> None:
+    layouts.coco(tmp_path, change=lambda split, content: [one.update(area=0.02) for one in content['annotations']])
+    data = find_data(tmp_path)
+    written = json.loads((tmp_path / 'out' / write_labels(tmp_path / 'out', data)['train']['ann_file']).read_text())
+    assert {one['area'] for one in written['annotations']} == {600}
+    assert any('instances_train2017.json has an impossible area in ' in note for note in data.notes)

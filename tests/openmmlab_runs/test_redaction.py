@@ -43,7 +43,9 @@ def test_names_of_secrets_and_of_none() -> None:
             'credentials', 'connection_string', 'AccountKey', 'sas_token', 'Authorization', 'hf_token', 'passphrase',
             'github_token', 'wandb-token', 'api_keys', 'basic_auth', 'db_pass', 'encryption_key', 'tokens', 'sigV4',
             'GITHUB_TOKEN2', 'dbPassword', 'dbpassword', 'apikey', 'secretkey', 'awsAccessKeyId', 'oauth', 'cookies',
-            'a.secret.value'):
+            'a.secret.value', 'masterkey', 'userpwd', 'keyfile', 'githubPAT', 'MASTERKEY', 'sshKeyFile', 'licensekey',
+            'privkey_pem', 'rootpwd', 'PGPASSWORD', 'dbpass', 'mypat', 'GITLAB_PAT', 'bearer', 'jwt', 'SENTRY_DSN',
+            'slack_webhook', 'sessionId', 'httpauth', 'clientsecretid', 'keystore', 'tokenfile', 'aws_creds'):
         for value in ('s3cr3t', b's3cr3t', ['s3cr3t'], dict(value='s3cr3t', pin=1), ({'a': ('s3cr3t',)},), {1: 2}):
             assert redact({name: value}) == ({name: None}, [name])
         for value in (0, 1, 2.5, True, None, '', [], {}):
@@ -51,7 +53,17 @@ def test_names_of_secrets_and_of_none() -> None:
     assert not [*filter(is_secret, (
         'rule_key', 'tokenizer_name', 'custom_keys', 'keys', 'with_cls_token', 'monkey', 'secretary',
         'author', 'passes', 'account_name', 'keypoint', 'token_type', 'special_tokens_list', 'key_mapping', 'meta_keys',
-        'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask'))]
+        'norm_keys', 'compass', 'signal', 'keyboard', 'passthrough', 'monkeys', 'tokenizer', 'key_padding_mask',
+        'turkey', 'lowpass', 'bypass', 'pat', 'pattern', 'patience', 'num_patches', 'file_pat', 'session', 'spatial',
+        'imgkey', 'keymap', 'keypoints', 'tokenize', 'hockey'))]
+
+
+@pytest.mark.parametrize('secret', [
+    f'ghp_{"a1" * 18}', f'github_pat_{"a1_" * 20}', f'glpat-{"x9" * 10}', f'hf_{"Ab" * 17}', 'xoxb-123456789012-abc',
+    f'sk-{"a1" * 20}', 'AKIAIOSFODNN7EXAMPLE', f'AIza{"a" * 35}', 'eyJhbGciOiJI.eyJzdWIiOiIx.c2ln'])
+def test_tokens_of_services_are_found_without_a_name(secret: str) -> None:
+    assert redact(dict(note=f'with {secret}, see')) == (dict(note='with ***, see'), ['note'])
+    assert redact_text(f'at https://h/{secret}/x') == 'at https://h/***/x'
 
 
 @pytest.mark.parametrize(('value', 'left'), [
@@ -190,7 +202,7 @@ def test_no_name_in_a_stock_config_is_a_secret() -> None:
 
 
 WORDS = ('token', 'key', 'keys', 'secret', 'password', 'pass', 'pwd', 'auth', 'authorization', 'credential',
-         'credentials', 'signature', 'sig')
+         'credentials', 'signature', 'sig', 'masterkey', 'userpwd', 'keyfile', 'jwt')
 STYLES = ('_'.join, '-'.join, lambda words: '_'.join(words).upper(), lambda words: ''.join(map(str.title, words)),
           lambda words: words[0] + ''.join(map(str.title, words[1:])))
 secret_names = st.builds(lambda style, start, word, end: style([*start, word, *end]), st.sampled_from(STYLES), *(

@@ -13,7 +13,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.swap.writing import shipped_configs
-from cpvt_mm.zoo.family import IMAGENET
+from cpvt_mm.zoo.members import IMAGENET
 from tests.conftest import refusal
 from tests.odd_texts import ODD
 
@@ -187,3 +187,15 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     detector.model.neck.in_channels = [32, 64, 128, 192]
     model = swap_backbone(detector, 'small').model
     assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
+
+
+@pytest.mark.parametrize('source, told', [
+    ("default_scope = None\nmodel = dict(type='MaskRCNN', backbone=dict(type='ResNet'))",
+     "has the model MaskRCNN, but no default_scope: set it to mmdet or mmseg or mmpretrain."),
+    ("model = dict(type='MaskRCNN', backbone=dict(type='ResNet'))", 'but no default_scope: set it to '),
+    ("custom_imports = dict(imports=['no_mod'], allow_failed_imports=False)",
+     "No module named 'no_mod'): install the package with the module no_mod, add the folder that has it to PYTHONPATH"),
+    ('1 / 0', '(ZeroDivisionError: division by zero): correct its name, or name the path of its file.')])
+def test_what_a_config_lacks_is_named(source: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / 'a.py').write_text(source)
+    assert told in refusal(read_config, str(tmp_path / 'a.py'))

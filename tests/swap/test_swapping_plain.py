@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import cpvt_mm
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
-from cpvt_mm.zoo.family import IMAGENET
+from cpvt_mm.zoo.members import IMAGENET
 from lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from tests.conftest import refusal
 from tests.swap.test_swapping import get
@@ -85,7 +85,7 @@ SHAPES = {
 def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shape: str) -> None:
     old = shaped(shape)
     before = old.to_dict()
-    cfg = swap_backbone(old, ARCH, schedule=True, backbone='CPVT')
+    cfg = swap_backbone(old, ARCH, optimizer=True, backbone='CPVT')
     assert old.to_dict() == before
     expected = dict(type='cpvt_mm.CPVT', arch=ARCH, drop_path_rate=0.1, cls_token=False)
     if shape != 'vitdet':
@@ -135,7 +135,7 @@ def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> 
 
 def test_a_config_of_cpvt_gets_another_arch() -> None:
     """Blocks after the last that it returns are not built; they count all the same."""
-    own = dict(type='cpvt_mm.CPVT', arch='tiny', patch_size=8, out_indices=(2, 5),
+    own = dict(type='cpvt_mm.CPVT', arch='tiny', out_indices=(2, 5),
                position_encoding=dict(type='RotaryPE'))
     cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
     model = swap_backbone(cfg, 'small', backbone='CPVT').model

@@ -239,7 +239,8 @@ def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, write:
     assert faults(path) == []
     write(str(path), pixels * np.uint16(16))  # values up to 4080, as of a 12-bit camera
     assert cv2.imread(str(path)).max() <= 16  # what is left of them
-    assert faults(path) == [(Kind.IMAGE, LOSES_BITS)]
+    assert faults(path) == [(Kind.BITS, LOSES_BITS)]
+    assert [kind for kind, _ in faults(path, (9, 9))] == [Kind.BITS, Kind.IMAGE_SIZE]
     assert not isinstance(decode(str(path), Kind.LABEL_MAP), Finding)
     assert not any(has_16_bits(Image.fromarray(PIXELS).convert(mode)) for mode in ('1', 'P', 'RGBA'))
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.zoo.pvt import PVT
+from cpvt_mm.zoo.members import PVT
 from openmmlab_runs.libraries import require
 
 # mmdet's and mmseg's heads all have the width of the first; MiT has one ratio of MLPs.
@@ -23,7 +23,7 @@ Peer = tuple[nn.Module, Run]
 
 def build(cls: type[nn.Module], arch: str | dict[str, Any], **options: Any) -> Any:
     """Builds a backbone; options that are fields of its arch are put there."""
-    parts = {name: options.pop(name) for name in cls.variants if name in options}
+    parts = {name: options.pop(name) for name in cls.arch_fields if name in options}
     return cls({**(arch if isinstance(arch, dict) else dict(name=arch)), **parts}, **options)
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.zoo.convert import convert_checkpoint, publish_model
 from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.files import META
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.zoo.test_renaming import assert_same, shaken
 
@@ -32,11 +33,12 @@ def test_any_format_to_any_other_and_back_is_bit_exact(name: str, to: str, tmp_p
 
 PYRAMID = partial(PyramidCPVT, NARROW, out_indices=(3,), out_norm=True)
 PLAIN = partial(CPVT, NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE'))
+DISTILLED = partial(CPVT, dict(NARROW_PLAIN, dist_token=True), **PLAIN.keywords)
 
 
 @pytest.mark.parametrize(('build', 'to'), [
     *((PYRAMID, to) for to in TWINS),
-    *((partial(PLAIN, **tokens), to) for tokens in (dict(cls_token=False), dict(dist_token=True))
+    *((build, to) for build in (partial(PLAIN, cls_token=False), DISTILLED)
       for to in ('cpvt_mm', 'timm', 'mmpretrain'))])
 def test_whole_models_keep_prefix_and_other_names(build: Callable[[], nn.Module], to: str, tmp_path: Path) -> None:
     model = shaken(build())
@@ -63,8 +65,27 @@ def test_safetensors_are_written_bare_and_read(tmp_path: Path) -> None:
     assert set(load_file(tmp_path / 'a.safetensors')) == set(PyramidCPVT(NARROW).state_dict())
     convert_checkpoint(tmp_path / 'a.safetensors', tmp_path / 'b.pth', 'mmseg')
     assert_same(read_checkpoint(tmp_path / 'b.pth')['state_dict'], read_checkpoint(FILES['mmseg']))
-    torch.save(dict(state_dict=load_file(tmp_path / 'a.safetensors'), meta={}), tmp_path / 'c.pth')
-    assert convert_checkpoint(tmp_path / 'c.pth', tmp_path / 'd.safetensors').left_out == ('meta',)
+
+
+def test_safetensors_keep_what_predictions_need_of_meta(tmp_path: Path) -> None:
+    meta = dict(dataset_meta=dict(classes=['a', 'é']), images_of_training=dict(size=[256, 320], scales=None), seed=3)
+    convert_checkpoint(FILES['mmseg'], tmp_path / 'a.safetensors')
+    weights = load_file(tmp_path / 'a.safetensors')
+    torch.save(dict(state_dict=weights, meta=dict(meta, token='s3cr3t', steps=torch.ones(2))), tmp_path / 'b.pth')
+    assert convert_checkpoint(tmp_path / 'b.pth', tmp_path / 'c.safetensors').left_out == ('meta.token', 'meta.steps')
+    there = read_checkpoint(tmp_path / 'c.safetensors')
+    assert there['meta'] == dict(meta, token=None)
+    assert_same(there['state_dict'], weights)
+    convert_checkpoint(tmp_path / 'c.safetensors', tmp_path / 'd.pth')
+    assert read_checkpoint(tmp_path / 'd.pth')['meta'] == dict(meta, token=None)
+    torch.save(dict(state_dict=weights, meta=[1]), tmp_path / 'e.pth')  # of another program
+    assert convert_checkpoint(tmp_path / 'e.pth', tmp_path / 'f.safetensors').left_out == ('meta',)
+
+
+@pytest.mark.parametrize('text', ['', '[1]', '{', '"a"', '[' * 100_000])
+def test_a_header_that_is_no_meta_is_ignored(text: str, tmp_path: Path) -> None:
+    save_file(dict(a=torch.ones(1)), tmp_path / 'a.safetensors', {META: text})
+    assert [*read_checkpoint(tmp_path / 'a.safetensors')] == ['a']
 
 
 def test_half_precision_rounds_numbers_and_refuses_those_it_cannot_hold(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.coordinates import resample
-from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
+from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
-from cpvt_mm.zoo.pvt import PVT
+from cpvt_mm.zoo.members import PVT
 from cpvt_mm.zoo.renaming import Format
+from openmmlab_runs.texts import some
 from tests.conftest import GOLDEN, NARROW, pretrained, refusal
 from tests.zoo.test_renaming import PEG, TABLE, narrow
 
@@ -50,7 +51,7 @@ def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
     stage = [name for name in torch.load(OFFICIAL, weights_only=True)
              if name.startswith(('patch_embeds.3.', 'blocks.3.', 'norm.', 'head.', 'pos_block.3.'))]
     assert ('INFO', f"checkpoint {OFFICIAL}: format twins or timm, 100.0 % of the backbone's {total:,} parameters "
-            f'filled; left over: {", ".join(stage)}') in log
+            f'filled; left over: {some(stage)}') in log
 
 
 def below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -76,7 +77,7 @@ def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, w
 
 # Format, options of the model that was trained, and of the backbone; what is allowed; level and words of what is told.
 @pytest.mark.parametrize(('fmt', 'trained', 'own', 'allowed', 'level', 'words'), [
-    (twins.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
+    (pyramid.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
      'is from a larger or different PyramidCPVT: this backbone does not have '),
     (pvt.OF_PVT, dict(cls_token=True), {}, None, 'WARNING', 'does not have 1 of its tensors: stages.3.cls_token'),
     (twins.MMSEG, {}, dict(norm_eps=1e-6), None, 'WARNING',
@@ -106,7 +107,7 @@ def test_what_fits_in_part_is_loaded_and_the_rest_is_told(
 
 
 @pytest.mark.parametrize(('fmt', 'own', 'words'), [
-    (twins.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
+    (pyramid.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
     (pvt.OF_PVT, dict(cls_token=True), '1 missing (stages.3.cls_token)'),
     (deit.TIMM, dict(position_encoding=PEG), '2 missing (position_encoding.0.convs.0.0.weight'),
     (DINOV3, dict(layer_scale=None), '8 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
@@ -153,7 +154,7 @@ def test_what_may_be_missing_stays(allow_missing: object, other: object, weights
     filled = 1 - sum(weights[name].numel() for name in gone) / sum(tensor.numel() for tensor in weights.values())
     (_, info), warning = [record for record in log if record[0] != 'DEBUG']
     assert f'{int(1000 * filled) / 10} % of the' in info
-    assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')
+    assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {some(gone)}')
 
 
 @pytest.mark.parametrize(('fmt', 'name'), [
@@ -200,3 +201,11 @@ def test_tables_of_a_pyramid_stand_beside_other_encodings(path: Path) -> None:
     both = pretrained(path, init_cfg=dict(allow_missing='convs'), position_encoding=[PEG, TABLE])
     for ours, stage in zip(both.stages, whole.stages, strict=True):
         assert torch.equal(ours.position_encoding[1].table, stage.position_encoding[0].table)
+
+
+def test_a_log_names_some_of_many_tensors(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    weights = PyramidCPVT(NARROW).state_dict() | {f'decoder.{index}.weight': torch.ones(1) for index in range(62)}
+    torch.save(weights, tmp_path / 'a.pth')
+    load_pretrained(PyramidCPVT(NARROW), tmp_path / 'a.pth')
+    [message] = [text for _, text in log if 'left over' in text]
+    assert message.endswith(' and 57 more') and message.count('decoder.') == 5

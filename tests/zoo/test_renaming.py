@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
+from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
 from cpvt_mm.zoo.families import FORMATS, detect_format
-from cpvt_mm.zoo.pvt import PVT
+from cpvt_mm.zoo.members import PVT
 from cpvt_mm.zoo.renaming import Format
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.zoo.peers import LINEAR, PVTV2, build
 
 TABLE, PEG = dict(type='LearnablePE'), dict(type='PEG')
-DINO, ROPE_VIT = dino.FAMILY.formats, (rope_vit.AXIAL, rope_vit.MIXED)
+DINO, ROPE_VIT = dino.FORMATS, (rope_vit.AXIAL, rope_vit.MIXED)
 OF_PVT = (pvt.OF_PVT, pvt.TRANSFORMERS_PVT, pvt.MMDET_PVT)
 WITH_TABLE = (deit.TIMM, deit.MMPRETRAIN)
 DINOV3 = (dino.TIMM_DINOV3, dino.TRANSFORMERS_DINOV3)
@@ -36,7 +36,7 @@ def assert_same(weights: dict[str, Tensor], others: dict[str, Tensor]) -> None:
 def narrow(fmt: Format, **more: Any) -> PyramidCPVT | CPVT:
     """A narrow backbone with the parts of the models of a format, but for other options."""
     if fmt.backbone == 'PyramidCPVT':
-        parts = {} if fmt in twins.FAMILY.formats else PVT if fmt in OF_PVT else PVTV2
+        parts = {} if fmt in (pyramid.OURS, *twins.FORMATS) else PVT if fmt in OF_PVT else PVTV2
         return shaken(build(PyramidCPVT, **{'arch': NARROW, **parts, **more}))
     parts: dict[str, Any] = dict(arch=NARROW_PLAIN, img_size=64, position_encoding=TABLE)
     if fmt in DINO:
@@ -58,7 +58,7 @@ def narrow(fmt: Format, **more: Any) -> PyramidCPVT | CPVT:
     *((fmt, dict(position_encoding=[TABLE, fmt.encoding])) for fmt in ROPE_VIT),
     *((fmt, dict(cls_token=True, out_indices=(3,), out_norm=True)) for fmt in OF_PVT[:2]),
     *((fmt, LINEAR) for fmt in (pvt.OF_PVTV2, pvt.TIMM, pvt.TRANSFORMERS_PVTV2)),
-    *((fmt, dict(out_indices=(3,), out_norm=True)) for fmt in twins.FAMILY.formats),
+    *((fmt, dict(out_indices=(3,), out_norm=True)) for fmt in (pyramid.OURS, *twins.FORMATS)),
 ], ids=lambda value: str(value) if isinstance(value, Format) else '-'.join(value))
 def test_there_and_back_is_the_same_to_the_bit_and_names_tell_the_format(fmt: Format, options: dict[str, Any]) -> None:
     ours = narrow(fmt, **options).state_dict()
@@ -97,7 +97,7 @@ REFUSED: list[tuple[Format, dict[str, Any], str]] = [
     *((fmt, options, words) for fmt in OF_PVT for options, words in (
         (dict(position_encoding=PEG), 'convs.0.0.weight'), (PVTV2, 'mlp.conv.weight'),
         (dict(position_encoding=None), 'the weights lack '), (dict(img_size=(224, 320)), 'shape (1, 4480, 16)'))),
-    *((fmt, options, words) for fmt in pvt.FAMILY.formats if fmt not in OF_PVT for options, words in (
+    *((fmt, options, words) for fmt in pvt.FORMATS if fmt not in OF_PVT for options, words in (
         (dict(position_encoding=PEG), 'convs.0.0.weight'), (dict(mlp_mode='linear'), 'the weights lack '),
         ({**PVT, 'stage_norm': True}, 'table'), (dict(stage_norm=False, out_norm=True), 'out_norms.0.weight'))),
     *((fmt, options, words) for fmt in WITH_TABLE for options, words in (

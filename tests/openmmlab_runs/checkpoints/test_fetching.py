@@ -20,9 +20,9 @@ from pytest import MonkeyPatch
 from safetensors.torch import save
 
 from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
-from cpvt_mm.zoo.families import FORMATS, RELEASED
-from cpvt_mm.zoo.family import Member
+from cpvt_mm.zoo.families import FORMATS
 from cpvt_mm.zoo.load import load_pretrained
+from cpvt_mm.zoo.members import RELEASED, Member
 from openmmlab_runs.checkpoints import fetching
 from openmmlab_runs.checkpoints.fetching import CHECKSUM, cache_file, size_of
 from openmmlab_runs.checkpoints.reading import read_checkpoint, read_weights

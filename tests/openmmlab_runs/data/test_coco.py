@@ -88,8 +88,8 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
         (Kind.SAME_FILE, 'has a.jpg 2 times in images, with the ids 1, 2'), (Kind.NOT_ANNOTATED, '')]),
     (more('images', id=2, file_name='b/a.jpg'), {}, [(Kind.NOT_ANNOTATED, 'has no annotation of b/a.jpg')]),
     (lambda coco: coco.update(annotations=[]), MASKS, []),  # a test set
-    (crowds(4), {}, []),
-    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat'")]),
+    (crowds(4), {}, [(Kind.SAID_TWICE, "has 'cat' at [")] * 7),
+    (crowds(7), {}, [(Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat'"), *[(Kind.SAID_TWICE, '')] * 7]),
     (one(0, id=2), {}, [(Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations')]),
     (one(0, image_id=9), {}, [(Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image')]),
     (one(0, bbox=[0, 0, 32, 20]), {}, [
@@ -101,7 +101,8 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
     (one(1, bbox=[50, 2, 3, 4], **UNLOADED), {}, [(Kind.BOX, 'which is wholly outside of the image')]),
     (one(1, category_id=9, **UNLOADED), {}, [(Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 2, but no')]),
     (each('bbox', *CORNERS, [1, 1, 9, 9]), {}, [(Kind.CORNERS, 'has 3 boxes that extend beyond their images')]),
-    (each('bbox', *CORNERS, [9, 9, 1, 1]), {}, [(Kind.BOX, 'partly outside')] * 3),
+    (each('bbox', *CORNERS, [9, 9, 1, 1]), {}, [*[(Kind.BOX, 'partly outside')] * 3, (
+        Kind.AREA, 'has area 25 in annotation 4 of a.jpg, but its mask has 5 pixels')]),
     (each('bbox', *CORNERS[:2]), {}, [(Kind.BOX, 'partly outside')] * 2),  # may be a coincidence
     (each('segmentation', TRIANGLE, None), {}, []),
     (each('segmentation', TRIANGLE, None), MASKS, [(Kind.MASK, 'has no segmentation in annotation 2 of a.jpg')]),
@@ -150,7 +151,7 @@ def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(t
 @example(0, -1, 1, 1)  # within the tolerance, but nothing of it is inside
 def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width: float, height: float) -> None:
     is_out = x + width > 31 or y + height > 21 or x + width <= 0 or y + height <= 0 or x >= 30 or y >= 20
-    assert bool(findings(one(0, bbox=[x, y, width, height]))) == is_out
+    assert bool(findings(one(0, bbox=[x, y, width, height], area=width * height))) == is_out
 
 
 def changed(name: str, key: str, value: Any) -> dict[str, Any]:

@@ -285,3 +285,77 @@ def test_a_file_of_json_that_is_cut_is_named(kind: str, tmp_path: Path) -> None:
         dataset = build_unread(dict(type=kind, data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='')))
     told = refusal(check_annotations, dataset, False, False)
     assert told.startswith(f'{tmp_path}/a.json is not JSON (Expecting value: line 1 column 13')
+
+
+def renamed(coco: dict) -> None:
+    for one in coco['images']:
+        one['file_name'] = f'x{one["file_name"]}'
+
+
+def halved(coco: dict) -> None:
+    for one in coco['images']:
+        one['width'] //= 2
+
+
+def moved(coco: dict) -> None:
+    for one in coco['annotations']:
+        one['bbox'][0] += 5
+
+
+def in_a_folder(coco: dict) -> None:
+    for one in coco['images']:
+        one['file_name'] = f'validation/{one["file_name"]}'
+
+
+@pytest.mark.parametrize('change, words', [
+    (dict, ''), (in_a_folder, ''), (lambda coco: coco['annotations'].pop(), ''),
+    (lambda coco: coco['images'].pop(), 'which lacks 1 of the 4 images of'),
+    (renamed, ', but its name is 0'),
+    (halved, 'in {root}/instances_validation.json: correct the path'),
+    (moved, 'which has none of the'), (lambda coco: coco.update(annotations=[]), 'which has none of the')])
+def test_a_metric_with_the_annotations_of_other_images_is_told(change: Callable, words: str, data: Path) -> None:
+    """Ids begin anew in each split, so ids alone do not tell."""
+    coco = json.loads((data / 'instances_validation.json').read_text())
+    change(coco)
+    (data / 'other.json').write_text(json.dumps(coco))
+    own = instances(data, ann_file='instances_validation.json', data_prefix=dict(img='images/validation/'))
+    metric = dict(type='CocoMetric', ann_file=str(data / 'other.json'))
+    right = dict(metric, ann_file=f'{data}/instances_validation.json')
+    cfg = config(own, 'val', val_evaluator=[right, metric])
+    if not words:
+        return check(cfg)
+    told = refusal(check, cfg)
+    assert told.startswith(f'val_evaluator.ann_file is {data}/other.json, wh') and words.format(root=data) in told
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda one: one, lambda one: dict(type='RepeatDataset', dataset=one, times=2),
+    lambda one: dict(type='ConcatDataset', datasets=[one, one]),
+    lambda one: dict(type='ClassBalancedDataset', dataset=one, oversample_thr=0.5)])
+@pytest.mark.parametrize('splits', [('test',), ('val',), ('train', 'val'), ('train', 'val', 'test')])
+def test_images_of_other_splits_are_not_noted(wrap: Callable, splits: tuple[str, ...], data: Path, log: list) -> None:
+    """All splits of the config share a folder, as in configs of new-config; one more image belongs to none."""
+    coco = json.loads((data / 'instances_training.json').read_text())
+    for name, images in (('train', coco['images'][:4]), ('val', coco['images'][4:6]), ('test', coco['images'][6:])):
+        (data / f'{name}.json').write_text(json.dumps(dict(coco, images=images, annotations=[
+            one for one in coco['annotations'] if one['image_id'] in {image['id'] for image in images}])))
+    cfg = Config(dict(default_scope='mmdet', **{
+        f'{split}_dataloader': dict(dataset=wrap(instances(data, ann_file=f'{split}.json')))
+        for split in ('train', 'val', 'test')}))
+    check_before_training(cfg, splits)
+    assert told(log) == []
+    shutil.copy(data / 'images/training/000000.jpg', data / 'images/training/more.jpg')
+    check_before_training(cfg, splits)
+    assert {message.split(' is not named by ')[0] for _, message in told(log)} == {
+        f'note: {data}/images/training/more.jpg'}
+
+
+def test_areas_that_cannot_be_right_are_told(data: Path, log: list) -> None:
+    coco = json.loads((data / 'instances_training.json').read_text())
+    for one in coco['annotations']:
+        one['area'] = 0.02
+    (data / 'instances_training.json').write_text(json.dumps(coco))
+    check(config(instances(data)))
+    (level, message), = told(log)
+    assert level == 'WARNING' and f'has area 0.02 in annotation {coco["annotations"][0]["id"]} of ' in message
+    assert f'pixels (and {len(coco["annotations"]) - 1} more of this kind); the command check' in message

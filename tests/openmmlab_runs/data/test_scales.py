@@ -18,13 +18,13 @@ from tests.conftest import Models
 LARGE = dict(size=[1536, 2048], scales=[0.2, 0.25])  # images of training, shown at 480 x 360
 
 
-def run(resize: dict, meta: dict, scale: TileScale | None, size: tuple[int, int], cfg: dict = {}
-        ) -> tuple[int, int]:
+def run(resize: dict, meta: dict, scale: TileScale | None, size: tuple[int, int], cfg: dict = {},
+        whole: tuple[int, int] | None = None) -> tuple[int, int]:
     """The size at which an image or a tile is shown; it is shown twice, because what is told is told once."""
     pipeline = Compose([Resize(**{'keep_ratio': True, **resize}), RandomFlip(prob=0.), PackDetInputs()])
     scales = Scales(pipeline.transforms, {KEY: meta} if meta else {}, Config(cfg))
     for _ in range(2):
-        with in_scope('mmdet'), scales.of_tiles(scale, size):
+        with in_scope('mmdet'), scales.of_tiles(scale, size, whole or size):
             shown = pipeline(dict(img=np.zeros((*size, 3), np.uint8), img_shape=size, ori_shape=size))
     assert len(pipeline.transforms) == 4 and pipeline.transforms[0].scale == resize.get('scale')
     return tuple(shown['inputs'].shape[1:])
@@ -51,7 +51,8 @@ FAR = ('note: images are shown at {} times their size, but in training images of
      ['Tiles']),
     (dict(scale=(480, 480)), LARGE, None, (512, 512), (480, 480), [FAR.format('0.938')]),
     (dict(scale=(480, 480)), LARGE, None, (1500, 1500), (480, 480), []),  # 0.32, not beyond a factor of 1.5
-    (dict(scale=(480, 480)), {}, 'train', (512, 512), (480, 480), ['The checkpoint does not tell the scale of its']),
+    (dict(scale=(480, 480)), {}, 'train', (512, 512), (480, 480),
+     ['Tiles are shown at 0.938 times their size, because neither the checkpoint nor the data of the config tells']),
     (dict(scale=(480, 480)), {}, None, (512, 512), (480, 480), []),
     (dict(scale_factor=1.5), {}, 'train', (512, 512), (768, 768), []),  # the same for all sizes
     (dict(scale_factor=1.5), LARGE, None, (512, 512), (768, 768), [FAR.format('1.5')])])
@@ -62,7 +63,18 @@ def test_tiles_are_shown_as_in_training_and_what_is_far_from_it_is_told_once(
     assert [text[:len(words)] for text, words in zip(infos(log), told, strict=True)] == told
 
 
+@pytest.mark.parametrize('scale, tile, whole, expected', [
+    ((360, 360), 180, 360, 180),  # as in the whole image; an image of 180 pixels would be shown at twice its size
+    ((720, 720), 180, 360, 360), ((100, 100), 180, 360, 100), ((500, 500), 1000, 1000, 500),
+    ((800, 800), 512, 4000, 512), ((400, 400), 512, 4000, 400)])  # in their own size, or as the config says
+def test_tiles_are_not_enlarged_if_the_scale_of_training_is_unknown(
+        scale: tuple[int, int], tile: int, whole: int, expected: int) -> None:
+    assert run(dict(scale=scale), {}, 'train', (tile, tile), whole=(whole, whole)) == (expected, expected)
+
+
 @pytest.mark.parametrize('step, expected', [
+    (dict(type='RandomChoice', transforms=[[dict(type='Resize', scale_factor=factor)] for factor in (0.7, 1.5)]),
+     '0.7 to 1.5'),
     (dict(type='Resize', scale=(100, 100), keep_ratio=True), '0.5'), (dict(type='Resize', scale_factor=0.25), '0.25'),
     (dict(type='RandomChoiceResize', scales=[(50, 50), (100, 100)], keep_ratio=True), '0.25 to 0.5'),
     (dict(type='RandomFlip', prob=0.5), '1')])

@@ -140,27 +140,6 @@ def test_each_run_iteration_and_process_draws_anew(monkeypatch: pytest.MonkeyPat
     assert len(draws) == 9
 
 
-@pytest.mark.parametrize('sampler, endless', [(InfiniteSampler, True), (DefaultSampler, True), (DefaultSampler, False)])
-def test_other_numbers_of_ranks_go_on_in_an_epoch(sampler: type[Sampler], endless: bool,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    rank = ranks = 0
-    monkeypatch.setattr('openmmlab_runs.engine.seeding.get_rank', lambda: rank)
-    monkeypatch.setattr('openmmlab_runs.engine.seeding.get_world_size', lambda: ranks)
-    monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (rank, ranks))
-    used, left = [], []
-    for ranks, trained in ((2, 2), (1, 2), (4, 1), (3, 1), (2, 2)):  # at 6, 4 ranks do not all begin in one place
-        before = len(used)
-        for rank in range(ranks):  # noqa: B007, the functions above return it
-            order = sampler(range(23), seed=0)
-            batches = SeededBatchSampler(order, 1, TORCHS, endless)
-            batches.begin_after(before, 0, order)
-            numbered = iter(batches)
-            used += [index for batch in islice(numbered, trained) for index in batch.indices]
-            left.append(0 if endless else len(list(numbered)))
-    assert len(used) == len(set(used)) == 17
-    assert left[-1] == left[-2] == (0 if endless else 4)  # the same on all ranks, or they would wait for each other
-
-
 class Fails:
     """A sample that does not come."""
 

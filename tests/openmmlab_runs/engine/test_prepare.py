@@ -44,10 +44,20 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
     ("raise ValueError('seven')", '(ValueError: seven)'), ('model = dict()', 'default_scope of config {} is None'),
     ("default_scope = 'mmpose'", "is 'mmpose', but must be that of its library: set it to 'mmdet' or 'mmseg' or "),
     ("default_scope = None\nmodel = dict(type='EncoderDecoder')", 'default_scope of config {} is None'),
+    ("custom_imports = dict(imports=['no_mod'], allow_failed_imports=False)",
+     "cannot be read (ModuleNotFoundError: Failed to import no_mod; No module named 'no_mod'): install the package "
+     'with the module no_mod, add the folder that has it to PYTHONPATH, or correct the import (custom_imports of a '
+     'config).'),
+    ("custom_imports = dict(imports=['uses_no_mod'])", 'install the package with the module no_mod, add the folder'),
+    ("custom_imports = dict(imports=['uses_no_name'])", 'correct the module that it imports (custom_imports of a con'),
     ('total_epochs = 12', 'has total_epochs, as configs of mmdet 2'),
     ("_base_ = {base!r}\nmodle = dict(type='A')", 'modle of config {} is not used: did you mean model.'),
     ('_base_ = {base!r}\ntta_modle = dict()', 'tta_modle of config {} is not used: did you mean tta_model.')])
-def test_a_config_that_cannot_be_run_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
+def test_a_config_that_cannot_be_run_is_refused(tmp_path: Path, text: str | None, words: str,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'uses_no_mod.py').write_text('import no_mod')
+    (tmp_path / 'uses_no_name.py').write_text('from mmengine import no_name')
     path = tmp_path / 'config.py'
     if text:
         path.write_text(text.replace('{base!r}', repr(str(UPERNET))))

@@ -1,9 +1,8 @@
-"""Processes that differ, or of which one fails, all end, and the main one says why; they share annotations."""
+"""Processes that differ, or of which one fails, all end, and the main one says why."""
 import atexit
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +14,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.engine.ranks import process_group, share_annotations
+from openmmlab_runs.engine.ranks import process_group
 from tests.conftest import UPERNET, Trained, toy_overrides
 
 # What the main rank says, by what each does in a folder of its own: its options, and whether it resumes.
@@ -82,27 +80,3 @@ def test_a_group_without_gpus_has_the_timeout_of_the_config(env_cfg: dict, expec
     monkeypatch.setattr(dist, 'init_process_group', made)
     with process_group(Config(dict(launcher='pytorch', env_cfg=env_cfg))):
         made.assert_called_once_with('gloo', timeout=expected)
-
-
-def share_in_rank(rank: int, folder: Path) -> None:
-    """The last of three ranks has other annotations."""
-    tempfile.tempdir = str(folder)
-    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=3)
-    dataset = BaseDataset(lazy_init=True, serialize_data=True)
-    dataset.load_data_list = lambda: [dict(name=f'{rank == 2} {index}') for index in range(9)]
-    dataset.full_init()
-    before = [dataset.get_data_info(index) for index in range(9)]
-    share_annotations(dataset)
-    assert before == [dataset.get_data_info(index) for index in range(9)]
-    # Device and inode of the removed files that this process maps from temporary folders of the hook.
-    mapped = sorted({tuple(line.split()[3:5]) for line in Path(
-        '/proc/self/maps').read_text().splitlines() if 'annotations.npy' in line})
-    torch.save(mapped, folder / f'{rank}.pth')
-    dist.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
-    mp.spawn(share_in_rank, (tmp_path,), nprocs=3)
-    files = [torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(3)]
-    assert files[0] == files[1] != files[2] and [len(mapped) for mapped in files] == [1, 1, 1]

@@ -274,16 +274,15 @@ def write(path: Path, content: dict | bytes) -> None:
 
 @pytest.mark.parametrize('note, content, expected, reason', [
     ('iter_3.pth\n', None, 'iter_3.pth', ''),  # although another is higher
-    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', 'last_checkpoint names it, in another folder.'),
-    ('b', None, 'iter_4.pth', 'b cannot be read ('),
-    ('a\nb', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).'),
-    ('\xff', None, 'iter_4.pth', 'last_checkpoint cannot be used ('),
-    ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
-    ('b/iter_2.pth', WEIGHTS, 'iter_4.pth', 'b/iter_2.pth has no optimizer'),
-    ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
-    ('', None, 'iter_4.pth', 'last_checkpoint cannot be used (it has no path).')])
-def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_number(
-        note: str, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', 'Resuming from {0}/b/iter_2.pth, in another folder, because {0}/last_'),
+    ('b', None, None, '{0}/b cannot be read ('), ('a\nb', None, None, '{0}/last_checkpoint cannot be used (it has no'),
+    ('\xff', None, None, '{0}/last_checkpoint cannot be used ('),
+    ('b/iter_2.pth', b'PK', None, 'checkpoint {0}/b/iter_2.pth is damaged'),
+    ('b/iter_2.pth', WEIGHTS, None, 'checkpoint {0}/b/iter_2.pth has no optimizer'),
+    ('c/no.pth', None, None, 'checkpoint {0}/c/no.pth does not exist'),
+    ('', None, None, '{0}/last_checkpoint cannot be used (it has no path)')])
+def test_training_resumes_from_the_named_checkpoint_only(
+        note: str, content: dict | bytes | None, expected: str | None, reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
         (tmp_path / folder).mkdir()
     for name in ('iter_4.pth', 'iter_3.pth', 'c/iter_8.pth'):
@@ -292,10 +291,29 @@ def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_number(
     if content is not None:
         write(tmp_path / 'b/iter_2.pth', content)
     (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note), 'latin-1')
+    reason = reason.format(tmp_path)
+    if expected is None:
+        told = refusal(find_checkpoint, str(tmp_path))
+        assert told.startswith(f'training cannot resume from what {tmp_path}/last_checkpoint names (')
+        assert reason in told
+        assert told.endswith('): put that file back, choose another with --resume CHECKPOINT (there are iter_4.pth, '
+                             'iter_3.pth), or choose another --work-dir to train from the start.')
+        return
     found = find_checkpoint(str(tmp_path))
     assert found.path == str(tmp_path / expected) and list(found.content) == list(WHOLE)
-    start = rf'Resuming from {found.path}, because (checkpoint )?{tmp_path}/{re.escape(reason)}'
-    assert [bool(re.match(start, message)) for _, message in log] == [True] * bool(reason)
+    assert [message[:len(reason)] for _, message in log] == [reason] * bool(reason)
+
+
+def test_without_a_name_only_what_a_run_in_the_work_dir_has_written_is_resumed(tmp_path: Path, log: list) -> None:
+    for name, time in (('iter_5', '20260101_000005'), ('iter_4', '20260101_000004'), ('iter_3', '20260101_000004')):
+        torch.save(dict(WHOLE, meta=dict(iter=1, epoch=0, experiment_name=f'my_{time}')), tmp_path / f'{name}.pth')
+    write(tmp_path / 'iter_6.pth', WHOLE)
+    assert find_checkpoint(str(tmp_path)) is None
+    assert f'checkpoint {tmp_path}/iter_6.pth is of a run that was not in this folder; ' in log[-1][1]
+    (tmp_path / '20260101_000004').mkdir()  # the folder of the log
+    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_4.pth')
+    (tmp_path / 'last_checkpoint').symlink_to('gone')
+    assert 'last_checkpoint' in refusal(find_checkpoint, str(tmp_path))
 
 
 def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_one_there_is_a_sentence(
@@ -318,7 +336,7 @@ def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_on
     for step in (2, 3):
         write(tmp_path / f'b/iter_{step}.pth', b'PK')
     told = refusal(find_checkpoint, str(tmp_path / 'b'))
-    assert re.search(r'no complete checkpoint .*iter_2\.pth is damaged.*: choose another with ', told)
+    assert re.search(r'training cannot resume from what .*iter_2\.pth is damaged.*, choose another with ', told)
 
 
 @pytest.mark.parametrize('restarts, resume, expected', [
@@ -331,6 +349,7 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
     for name in ('work/iter_2.pth', 'first.pth'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, WHOLE)
+    (tmp_path / 'work/last_checkpoint').write_text('work/iter_2.pth')
     cfg = Config(dict(work_dir='work'))
     prepare_to_resume(cfg, resume)
     assert cfg.resume and Path(cfg.load_from).name == expected

@@ -45,7 +45,7 @@ def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[dict]:
         boxes = np.concatenate([moved[:, :2], moved[:, :2] + moved[:, 2:].clip(1)], axis=1).clip(0, SIDE)
         masks = [rle.frPyObjects([[a, b, c, b, c, d, a, d]], SIDE, SIDE)[0] for a, b, c, d in boxes]
         labels = [one['category_id'] - 5 if generator.random() < .9 else 2 for one in own]
-        scores = generator.random(len(own)).round(2)  # some are equal
+        scores = generator.random(len(own))
         samples.append(dict(img_id=image['id'], ori_shape=(SIDE, SIDE), pred_instances=dict(
             bboxes=torch.tensor(boxes, dtype=torch.float32), masks=masks, labels=torch.tensor(labels, dtype=torch.long),
             scores=torch.tensor(scores, dtype=torch.float32))))

@@ -1,7 +1,7 @@
 """The metric computes what mmdet's CocoMetric and pycocotools compute, to the last digit, whatever ids files have."""
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pycocotools import mask as rle
 from openmmlab_runs.evaluation.metrics import CocoMetric
 from openmmlab_runs.registry import METRICS
 from tests.conftest import refusal
-from tests.openmmlab_runs.evaluation.conftest import compute, predict
+from tests.openmmlab_runs.evaluation.conftest import SIDE, compute, evaluated, predict
 
 # Ids as programs write them: from 0, negative, huge, whole floats, text of numbers and of words.
 WAYS: dict[str, Callable[[int], Any]] = {
@@ -167,3 +167,84 @@ def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
     assert refusal(compute, CocoMetric, annotations, samples) == (
         f"the metric has predictions for the image with id 'x', but its ann_file {annotations} has no such image: set "
         'ann_file to the annotations of the dataset.')
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.integers(1, 10), min_size=1), st.integers(0, 9), st.sampled_from([*WAYS]), st.sampled_from((
+    dict(metric=['bbox', 'segm'], classwise=True), dict(metric='proposal'))))
+def test_only_images_that_were_tested_count_and_each_of_them_once(
+        annotations: Path, tmp_path: Path, tested: set[int], again: int, way: str, kwargs: dict) -> None:
+    """A dataset may have `indices`, leave images out by `filter_cfg`, have a file of its own, or repeat images."""
+    coco, samples = json.loads(annotations.read_text()), predict(annotations, again)
+    samples = [one for one in samples if one['img_id'] in tested]
+    (tmp_path / 'part.json').write_text(json.dumps(dict(
+        coco, images=[one for one in coco['images'] if one['id'] in tested],
+        annotations=[one for one in coco['annotations'] if one['image_id'] in tested])))
+    expected = compute(MMDetCocoMetric, tmp_path / 'part.json', samples, **kwargs)
+    coco, samples = rewrite(coco, samples, way, way, way)
+    (tmp_path / 'odd.json').write_text(json.dumps(coco))
+    metric = evaluated(CocoMetric, tmp_path / 'odd.json', [*samples, *samples[again:], *samples[:again]], **kwargs)
+    np.testing.assert_array_equal([metric.values[name] for name in expected], [*expected.values()])
+    assert metric.untested == 10 - len(tested)
+
+
+@pytest.mark.parametrize('with_masks', [True, False])
+@pytest.mark.parametrize('change', [
+    lambda area: 1., lambda area: .02, lambda area: area / SIDE ** 2, lambda area: area / 16, lambda area: 9 * area,
+    lambda area: SIDE ** 2])
+def test_an_area_that_cannot_be_right_is_not_used(change: Callable[[float], float], with_masks: bool,
+                                                  annotations: Path, tmp_path: Path, log: list) -> None:
+    coco, samples = json.loads(annotations.read_text()), predict(annotations)
+    for one in coco['annotations']:
+        if not with_masks:
+            del one['segmentation']
+    (tmp_path / 'right.json').write_text(json.dumps(coco))
+    for one in coco['annotations']:
+        one['area'] = change(one['area'])
+    (tmp_path / 'wrong.json').write_text(json.dumps(coco))
+    metric = ['bbox', 'segm'] if with_masks else 'bbox'
+    expected, found = (compute(CocoMetric, tmp_path / f'{name}.json', samples, metric=metric)
+                       for name in ('right', 'wrong'))
+    assert len({expected[f'coco/bbox_mAP_{size}'] for size in 'sml'}) == 3 and found == expected
+    assert [level for level, text in log if 'has an impossible area in ' in text] == ['WARNING']
+
+
+@pytest.mark.parametrize('limits', [[300], (2, 5), (1, 10, 200), (100, 1, 10), (1, 2, 3, 4, 100), (7, 7)])
+def test_names_have_the_numbers_of_boxes(limits: Sequence[int], annotations: Path, log: list) -> None:
+    """Lists of any length; pycocotools computes each of them among three."""
+    ordered, samples = sorted({*limits}), predict(annotations)
+    names = [*(f'AR@{limit}' for limit in ordered), *(f'AR_{size}@{ordered[-1]}' for size in 'sml')]
+    found = compute(CocoMetric, annotations, samples, metric=['bbox', 'proposal'], proposal_nums=limits,
+                    metric_items=names)
+    assert list(found) == [*(f'coco/bbox_{name}' for name in names), *(f'coco/{name}' for name in names)]
+    assert all(name in next(text for _, text in log if text.startswith('bbox: ')) for name in names)
+    for limit in ordered:
+        three = dict(metric='bbox', proposal_nums=(limit, 1001, 1002), metric_items=['AR@100'])
+        assert compute(MMDetCocoMetric, annotations, samples, **three) == {
+            'coco/bbox_AR@100': found[f'coco/bbox_AR@{limit}']}
+    most = dict(metric='proposal', proposal_nums=(ordered[-1] - 1, ordered[-1] - 1, ordered[-1]))
+    theirs = [*compute(MMDetCocoMetric, annotations, samples, **most).values()]
+    assert theirs[-3:] == [found[f'coco/{name}'] for name in names[-3:]]
+    usual = compute(CocoMetric, annotations, samples, proposal_nums=limits)
+    assert 0 < usual['coco/bbox_mAP'] <= 1 and usual['coco/bbox_mAP_50'] > 0
+
+
+@pytest.mark.parametrize('kwargs, told', [
+    (dict(metric_items=['AR@1000'], proposal_nums=(1, 10, 200)), "has 'AR@1000': choose from mAP, mAP_50, mAP_75, "
+     'mAP_s, mAP_m, mAP_l, AR@1, AR@10, AR@200, AR_s@200, AR_m@200, AR_l@200.'),
+    *((dict(proposal_nums=given), f'proposal_nums of CocoMetric is {given!r}, but must be a list of whole numbers')
+      for given in ((), 100, (0, 1), (1.5, 2), 'abc', None))])
+def test_numbers_of_boxes_that_cannot_be_are_a_sentence(kwargs: dict, told: str) -> None:
+    assert told in refusal(CocoMetric, **kwargs)
+
+
+def test_images_of_another_split_are_a_sentence(annotations: Path) -> None:
+    """Ids begin anew in each file, so that the same id may mean another image."""
+    samples = [dict(one, img_path=f'data/{one["img_id"]}.png') for one in predict(annotations)]
+    assert compute(CocoMetric, annotations, samples) == compute(CocoMetric, annotations, predict(annotations))
+    others = [dict(one, img_path=f'data/other/{one["img_id"]}.png') for one in samples]
+    assert 'two images of the test have the id 1: data/1.png and data/other/1.png. Test' in refusal(
+        compute, CocoMetric, annotations, samples + others)
+    samples[3]['img_path'] = 'data/x.png'
+    assert f'the image with id 4 is data/x.png in the test, but 4.png in {annotations}, the ann_file of the' in refusal(
+        compute, CocoMetric, annotations, samples)

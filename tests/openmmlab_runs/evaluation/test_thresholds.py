@@ -1,4 +1,5 @@
 """The best scores are those of the boxes that COCO's metric matches, and belong to a checkpoint."""
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from openmmlab_runs.evaluation.matching import Matches, match
-from openmmlab_runs.evaluation.thresholds import best_scores, find_thresholds, write_thresholds
+from openmmlab_runs.evaluation.thresholds import Thresholds, best_scores, find_thresholds, write_thresholds
 from tests.conftest import refusal
 
 BOX, BESIDE, NEAR, FAR = [0., 0., 10., 10.], [0., 0., 10., 8.], [0., 0., 10., 6.], [50., 50., 10., 10.]
@@ -81,9 +82,30 @@ def test_scores_are_found_for_the_weights_that_they_were_measured_with(tmp_path:
     for time in ('1', '2'):
         (tmp_path / f'test/{time}').mkdir(parents=True)
         write_thresholds(tmp_path / f'test/{time}', model, ['猫', 'none'], [(0.375, 0.5), None])
-    assert find_thresholds([tmp_path / 'no', tmp_path], model) == (
+    assert find_thresholds([tmp_path / 'no', tmp_path], model) == Thresholds(
         tmp_path / 'test/2/thresholds.json', {'猫': 0.375})
     assert find_thresholds([tmp_path], other) is None
     (tmp_path / 'thresholds.json').write_text('{"classes": []}')
     assert refusal(find_thresholds, [tmp_path], model) == (
         f"{tmp_path}/thresholds.json cannot be used ('weights'): remove it, or test the checkpoint again.")
+
+
+def test_a_later_test_with_the_best_f1_does_not_take_back_a_promise(tmp_path: Path) -> None:
+    """A file of both kinds has both. One beside the checkpoint is first, because somebody has put it there."""
+    model, best = nn.Linear(2, 2), [(0.1075, 0.5), None]
+    for number, promised in enumerate([None, (0.5, 0.2), (0.9944, 0.1), None]):
+        (tmp_path / f'test/{number}').mkdir(parents=True)
+        write_thresholds(tmp_path / f'test/{number}', model, ['cat', 'dog'], best, promised)
+    found = find_thresholds([tmp_path], model)
+    assert found == (tmp_path / 'test/2/thresholds.json', dict(cat=0.9944, dog=0.9944), 0.1, 0.95)
+    assert found.told.endswith('chosen to miss at most 10.0% of the objects of new images, with a confidence of 95%')
+    content = json.loads(found.file.read_text())
+    assert content['purpose'] == 'at most missed' and content['best_f1']['cat'] == dict(score_thr=0.1075, f1=0.5)
+    assert json.loads((tmp_path / 'test/3/thresholds.json').read_text())['purpose'] == 'best F1'
+    write_thresholds(tmp_path, model, ['cat', 'dog'], best)
+    by_hand = find_thresholds([tmp_path / 'test', tmp_path], model)
+    assert by_hand and by_hand.scores == dict(cat=0.1075) and by_hand.told.endswith('which has the best F1')
+    earlier = {key: value for key, value in content.items() if key not in ('purpose', 'confidence', 'best_f1')}
+    (tmp_path / 'thresholds.json').write_text(json.dumps(earlier))
+    old = find_thresholds([tmp_path], model)
+    assert old and old.scores['cat'] == 0.9944 and 'may miss more' in old.told

@@ -1,4 +1,5 @@
 """Tables, figures, and pairs of true and predicted classes, of boxes and of pixels."""
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmseg.evaluation import IoUMetric
 
+from openmmlab_runs.evaluation import confusion as confusion_module
 from openmmlab_runs.evaluation.confusion import Confusion
 from openmmlab_runs.evaluation.hidden import what_is_hidden
 from openmmlab_runs.evaluation.matching import Matches, match_pixels
@@ -93,9 +95,12 @@ MANY = [([0., 0., 9., 9.], 0, False)] * 3
     ([], [], (1, 1, 2), 0., ['1 of 1 images have no annotation, so each box there counts as wrong.'])])
 def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, numbers: tuple, least: float | None,
                                                    hidden: list[str]) -> None:
-    metric = SimpleNamespace(compared=pair(objects, boxes), proposal_nums=numbers)
+    metric = SimpleNamespace(compared=pair(objects, boxes), proposal_nums=numbers, untested=0)
     test_cfg = None if least is None else dict(rpn=dict(max_per_img=9), rcnn=dict(score_thr=least))
     assert what_is_hidden(seen([metric]), Config(dict(model=dict(test_cfg=test_cfg)))) == hidden
+    metric.untested = 5
+    assert ('The ann_file of the metric has 5 more images, which were not tested and do not count.' in
+            what_is_hidden(seen([metric]), Config(dict(model={}))))
 
 
 def test_it_is_told_what_the_metric_of_pixels_hides() -> None:
@@ -104,3 +109,61 @@ def test_it_is_told_what_the_metric_of_pixels_hides() -> None:
         '4 pixels in 1 label maps have labels that are no class, and count as wrong: set ignore_index of the metric, '
         'which is 255, to ignore one.',
         '1 of 3 label maps have ignored labels only, so predictions there do not count.']
+
+
+def test_a_surer_box_of_another_class_does_not_take_an_object_away() -> None:
+    """The first class has AP 1, so its recall is 1, too. Two boxes of the second one are wrong."""
+    box = [0., 0., 9., 9.]
+    metric = SimpleNamespace(compared=pair([(box, 0, False), ([20., 0., 9., 9.], 1, False)], [
+        (box, 1, 0.9), (box, 0, 0.8), (box, 1, 0.2)]), ap_by_class=dict(bbox=[1., 0.], segm=[0.5, math.nan]))
+    confusion = seen([metric])
+    total = confusion.total()
+    assert total.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]  # the picture shows what is taken for what
+    columns = confusion.by_class(total)
+    assert columns.pop('mask AP')[0] == 0.5
+    assert {name: values[0] for name, values in columns.items()} == {
+        'objects': 1, 'box AP': 1, 'box recall': 1, 'box precision': 1, 'best box F1': 1,
+        'above score': pytest.approx(0.4)}
+    assert (columns['objects'][1], columns['box recall'][1], columns['box precision'][1]) == (1, 0, 0)
+    assert math.isnan(columns['best box F1'][1])
+
+
+@pytest.mark.parametrize('classes', [2, 30])
+def test_the_picture_names_what_is_missing_and_has_a_number_in_each_cell(
+        classes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(confusion_module, 'write_figure', lambda path, figure: drawn.append(figure))
+    confusion, total = seen([]), torch.zeros(classes + 1, classes + 1).long()
+    confusion.classes = [f'class {index}' for index in range(classes)]
+    total[0, 0], total[0, -1], total[-1, 1] = 3000, 1000, 7
+    confusion.draw(total, tmp_path / 'confusion.png', 'test')
+    axes = drawn[0].axes[0]
+    rows, columns = ([text.get_text() for text in labels] for labels in (
+        axes.get_yticklabels(), axes.get_xticklabels()))
+    assert (rows[-1], columns[-1]) == ('no object', 'no box') and rows[:-1] == columns[:-1] == confusion.classes
+    cells = {text.get_position(): text.get_text() for text in axes.texts}
+    assert cells.pop((1, classes)) == '7'
+    assert cells == ({(0, 0): '75 %\n3,000', (classes, 0): '25 %\n1,000'} if classes == 2 else
+                     {(0, 0): '75', (classes, 0): '25'})
+
+
+@pytest.mark.parametrize('has_pixels', [False, True])
+def test_of_many_classes_those_that_are_confused_most_are_drawn(
+        has_pixels: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Shares stay those of the whole class; of classes that are not confused, those with most misses come first."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(confusion_module, 'write_figure', lambda path, figure: drawn.append(figure))
+    confusion, total = seen([]), torch.eye(1001).long() * 90
+    confusion.classes = [f'class {index}' for index in range(1000)]
+    confusion.counts = dict(a=total) if has_pixels else {}
+    total[7, 900] = 10
+    for index in range(40, 80):
+        total[index, -1] = index
+    confusion.draw(total, tmp_path / 'confusion.png', 'test')
+    axes = drawn[0].axes[0]
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    expected = ['class 7', *(f'class {index}' for index in range(52, 80)), 'class 900']
+    assert names == expected + ['no object'] * (not has_pixels)
+    assert axes.get_title() == 'test\n30 of 1,000 classes, which are confused most'
+    cells = {text.get_position(): text.get_text() for text in axes.texts}
+    assert cells[29, 0] == '10' and cells[0, 0] == '90'

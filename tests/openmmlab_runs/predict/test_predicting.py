@@ -22,7 +22,8 @@ from tests.tools.conftest import Exploit
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
 @pytest.mark.parametrize('is_known', [True, False])
 def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool, scope: str, trained: Models,
-                                                                 image: Path, tmp_path: Path) -> None:
+                                                                 image: Path, tmp_path: Path,
+                                                                 recwarn: pytest.WarningsRecorder) -> None:
     config, checkpoint = trained[scope]
     cfg = load_config(config)
     known, names = dict(cfg.test_dataloader.dataset.metainfo), list(cfg.test_dataloader.dataset.metainfo.classes)
@@ -30,6 +31,8 @@ def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool,
     torch.save(dict(state_dict=read_checkpoint(checkpoint)['state_dict'], meta=meta), tmp_path / 'a.pth')
     found, = infer(build_inferencer(cfg, tmp_path / 'a.pth', 'cpu'), image)
     assert list(found.classes) == (names[::-1] if is_known else names)
+    # The libraries would say that they use the classes of another data set.
+    assert not [one for one in recwarn if 'by default' in str(one.message)]
 
 
 def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_there_are_refused(
@@ -49,8 +52,9 @@ def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_t
 
 
 @pytest.mark.parametrize('options, told', [
-    (dict(batch_size=0), 'batch_size is 0, but must be a number of at least 1: correct it.'),
-    (dict(tile=0), 'tile is 0, but'), (dict(tile=8, overlap=8), 'overlap is 8, but must be a number from 0 to 7'),
+    (dict(batch_size=0), 'batch_size is 0, but must be a whole number of at least 1: correct it.'),
+    (dict(tile=0), 'tile is 0, but'), (dict(tile=8, overlap=8), 'overlap is 8, but must be a whole number from 0 to 7'),
+    (dict(config=3), 'config is 3, but must be a path'), (dict(stream=1), 'stream is 1, but must be True or False'),
     (dict(overlap=8), 'overlap is 8, but there are no tiles: give the side of a tile, too.'),
     (dict(tile=8, tile_scale=0.), 'tile_scale is 0.0, but'), (dict(score_thr=np.nan), 'score_thr is nan, but'),
     (dict(score_thr=dict(ball=-1)), 'score_thr of ball is -1, but'), (dict(images='no.png'), 'no.png does not exist'),

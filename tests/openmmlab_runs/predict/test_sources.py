@@ -1,7 +1,9 @@
 """Sources of images: one, several, and what is refused."""
 import functools
 import http.server
+import re
 import threading
+from collections.abc import Iterable
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -17,7 +19,7 @@ from torch import nn
 
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.pictures.images import read_image
-from openmmlab_runs.predict.sources import images_of, pages_of
+from openmmlab_runs.predict.sources import BrokenVideo, images_of, pages_of
 from openmmlab_runs.texts import printable
 from tests.conftest import refusal
 from tests.pictures import random_image
@@ -59,14 +61,75 @@ def test_pixels_are_those_of_pillow_arrays_and_tensors(folder: Path) -> None:
     assert len(images_of(torch.zeros(4, 3, 8, 8))) == 4
 
 
+def write_video(path: Path, frames: Iterable[np.ndarray]) -> None:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'MJPG'), 5, (32, 16))
+    for frame in frames:
+        writer.write(frame)
+    writer.release()
+
+
 def test_a_video_is_read_frame_by_frame(tmp_path: Path) -> None:
     path = tmp_path / 'clip.avi'
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'MJPG'), 5, (32, 16))
-    for grey in (0, 100, 200):
-        writer.write(np.full((16, 32, 3), grey, np.uint8))
-    writer.release()
+    write_video(path, (np.full((16, 32, 3), grey, np.uint8) for grey in (0, 100, 200)))
     assert [(name, frame.shape, round(frame.mean(), -1)) for name, frame in images_of(path)] == [
         (f'clip.avi_00000{number}', (16, 32, 3), grey) for number, grey in ((1, 0), (2, 100), (3, 200))]
+
+
+def test_a_video_that_breaks_off_is_told_after_its_whole_frames(tmp_path: Path) -> None:
+    path, part = tmp_path / 'clip.avi', tmp_path / 'part.avi'
+    write_video(path, np.random.default_rng(0).integers(0, 255, (20, 16, 32, 3), np.uint8))
+    content = path.read_bytes()
+    begins = [found.start() for found in re.finditer(b'00dc', content)]
+    for whole in (3, 8, 19):
+        part.write_bytes(content[:begins[whole]])
+        read: list[str] = []
+        with pytest.raises(BrokenVideo) as error:
+            for name, _ in images_of(part):
+                read.append(name)
+        assert 0 < len(read) <= whole
+        assert f'part.avi has 20 frames, but {20 - len(read)} of them cannot be read (from' in str(error.value)
+
+
+class Capture:
+    """A video of 10 frames each second: which of its frames are whole, and how many OpenCV counts."""
+
+    def __init__(self, whole: str, count: int) -> None:
+        self.whole, self.count, self.at = whole, count, -1
+
+    def read(self) -> tuple[bool, np.ndarray | None]:
+        self.at += 1
+        return (True, PIXELS) if self.whole[self.at:self.at + 1] == '1' else (False, None)
+
+    def get(self, key: int) -> float:
+        return {cv2.CAP_PROP_FRAME_COUNT: self.count, cv2.CAP_PROP_FPS: self.count / len(self.whole) * 10,
+                cv2.CAP_PROP_POS_MSEC: 100 * self.at}[key]
+
+    def release(self) -> None:
+        self.at = len(self.whole)
+
+
+@pytest.mark.parametrize('source, whole, count, told', [
+    ('a.mp4', '11101111', 8, 'a.mp4 has 8 frames, but 1 of them cannot be read (from number 4 to 4)'),
+    ('a.mp4', '11101110', 8, 'a.mp4 has 8 frames, but 2 of them cannot be read (from number 4 to 8)'),
+    ('a.mp4', '11111110', 8, 'a.mp4 has 8 frames, but 1 of them cannot be read (from number 8 to 8)'),
+    ('a.mp4', '10000000', 8, 'but 7 of them cannot be read'), ('a.mp4', '0000', 4, 'a.mp4 gives no image'),
+    ('a.mp4', '1111', 4, ''), ('a.mp4', '1111', 3, ''), ('a.mp4', '1111', -1, ''),
+    ('a.webm', '11111111', 800, ''),  # a number that OpenCV estimates from the duration
+    (0, '1111', -1, 'camera0 gives no more images after 4: check its connection')])
+def test_frames_that_are_missing_are_told(source: str | int, whole: str, count: int, told: str, folder: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path('a.mp4').touch()
+    Path('a.webm').touch()
+    monkeypatch.setattr(cv2, 'VideoCapture', lambda source: Capture(whole, count))
+    numbers: list[int] = []
+
+    def read() -> None:
+        for name, _ in images_of(source):
+            numbers.append(int(name[-6:]))
+
+    assert told in (refusal(read) if told else str(read()))
+    assert numbers == [index + 1 for index, kind in enumerate(whole) if kind == '1']
 
 
 def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,12 @@
-"""The parts of a family of backbones: sizes, backbones with names and weights, and formats of checkpoints."""
-import warnings
+"""The archs of both backbones: their fields, their sizes by name, and what configs may give in place of a name."""
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cpvt_mm.tokens.validation import check_above, check_choice, check_names, check_positive
 
-from .renaming import Format
-
 Arch = TypeVar('Arch')
 STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels
-APACHE = 'Apache-2.0'
-# Mean and standard deviation of RGB values from 0 to 255.
-IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
 @dataclass(frozen=True)
@@ -93,55 +87,70 @@ def _check_modes(arch: object, **allowed: Sequence[object]) -> None:
         check_choice(f'arch: {name}', getattr(arch, name), values)
 
 
-class Member(NamedTuple):
-    """A backbone with a name, and weights that the authors of the family released. This project has not evaluated them.
-    """
-    backbone: str  # 'PyramidCPVT' or 'CPVT'
-    name: str  # of its arch
-    options: Mapping[str, Any] = {}  # other arguments that differ from the defaults
-    parts: Mapping[str, Any] = {}  # fields of the arch that differ from those of the name
-    files: Mapping[str, str] = {}  # address -> format; all contain the same weights, the preferred address is the first
-    licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
-    norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
-    normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
-    images: Mapping[str, Any] = dict(crop_pct=.9)  # how they were prepared, as timm says of its copies
-
-
-class Family(NamedTuple):
-    """The contents of one file of this folder."""
-    members: Mapping[str, Member]
-    formats: tuple[Format, ...]  # the more specific ones last
-    # Classes of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin, and other arguments.
-    classes: Mapping[str, tuple[str, Mapping[str, Any]]] = {}
-
-
-def timm_copy(model: str) -> str:
-    """Returns the address of timm's copy. Nobody has read its revisions yet, so it names the branch `main`."""
-    return f'hf://timm/{model}'
-
-
-def parse_arch(arch: str | Mapping[str, Any], cls: type[Arch], named: Mapping[str, Arch],
-               variants: Mapping[str, Any] = {}) -> Arch:
+def parse_arch(arch: str | Mapping[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
     """Returns `named[arch]`, or builds the dataclass `cls` from a dict, which may change fields of a `name`.
 
-    `variants` are fields as well, which were arguments of the backbone before; they are told to move. Raises a
-    ValueError if `arch` does not fit, or a TypeError if a variant is no field.
+    Raises a ValueError if `arch` does not fit.
     """
     allowed = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # cls is a dataclass
-    for name in variants:
-        if name not in allowed:
-            raise TypeError(f'__init__() got an unexpected keyword argument {name!r}')
     given = dict(arch) if isinstance(arch, Mapping) else dict(name=arch)
-    if variants:
-        warnings.warn(f'{", ".join(variants)} will no longer be accepted: write arch={given | dict(variants)}.',
-                      FutureWarning, stacklevel=3)
     base = given.pop('name', None)
     check_names('a key of arch', given, ['name', *allowed])
     if base is None:
         required = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
         if not set(required) <= set(given):
             raise ValueError(f'arch has only {", ".join(given)}, but must have {", ".join(required)}, or a name.')
-        return cls(**{**given, **variants})
+        return cls(**given)
     if base not in list(named):
         raise ValueError(f'{base!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
-    return replace(named[base], **{**given, **variants})  # type: ignore[type-var]  # it is a dataclass
+    return replace(named[base], **given)  # type: ignore[type-var]  # it is a dataclass
+
+
+def _twins(*depths: int) -> PyramidArch:
+    """Returns the widths of Twins-PCPVT and PVT, with these depths."""
+    return PyramidArch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
+                       sr_ratios=(8, 4, 2, 1))
+
+
+def _v2(size: str, *mlp_ratios: int) -> PyramidArch:
+    """Returns an arch of PVT v2 or MiT."""
+    arch = replace(_twins(*V2_DEPTHS[size]), mlp_ratios=mlp_ratios, patch_mode='overlap', mlp_mode='conv',
+                   stage_norm=True)
+    return replace(arch, embed_dims=(32, 64, 160, 256)) if size == 'b0' else arch
+
+
+V2_DEPTHS = {
+    'b0': (2, 2, 2, 2), 'b1': (2, 2, 2, 2), 'b2': (3, 4, 6, 3), 'b3': (3, 4, 18, 3), 'b4': (3, 8, 27, 3),
+    'b5': (3, 6, 40, 3)}
+# Twins-PCPVT (arXiv 2104.13840), and a smaller pyramid for trials on a CPU.
+TWINS_ARCHS = {
+    'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
+                        mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
+    'tiny': _twins(2, 2, 2, 2),
+    'small': _twins(3, 4, 6, 3),
+    'base': _twins(3, 4, 18, 3),
+    'large': _twins(3, 8, 27, 3),
+}
+PYRAMID_ARCHS: Mapping[str, PyramidArch] = {
+    **TWINS_ARCHS,
+    # PVT (arXiv 2102.12122, table 1) has the sizes of Twins.
+    'pvt-tiny': _twins(2, 2, 2, 2),
+    'pvt-small': _twins(3, 4, 6, 3),
+    'pvt-medium': _twins(3, 4, 18, 3),
+    'pvt-large': _twins(3, 8, 27, 3),
+    # PVT v2 (arXiv 2106.13797, table 1) and the MiT of SegFormer (arXiv 2105.15203, table 6)
+    **{f'pvtv2-{size}': _v2(size, 8, 8, 4, 4) for size in ('b0', 'b1', 'b2', 'b3', 'b4')},
+    'pvtv2-b5': _v2('b5', 4, 4, 4, 4),
+    **{f'mit-{size}': _v2(size, 4, 4, 4, 4) for size in V2_DEPTHS},
+}
+PLAIN_ARCHS: Mapping[str, PlainArch] = {
+    # DeiT (arXiv 2012.12877), and the large ViT
+    'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
+    'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
+    'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
+    'large': PlainArch(embed_dims=1024, depth=24, num_heads=16),
+    # With SwiGLU, the first is DINOv2's largest, and the others are DINOv3's.
+    'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
+    'small-plus': PlainArch(embed_dims=384, depth=12, num_heads=6, mlp_ratio=6),
+    'huge-plus': PlainArch(embed_dims=1280, depth=32, num_heads=20, mlp_ratio=6),
+}

@@ -1,0 +1,68 @@
+"""LookHere: heads that look in one direction, by a fixed bias of the logits."""
+import math
+
+import torch
+from torch import Tensor
+
+from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.tokens.grid import Grid
+from cpvt_mm.tokens.validation import check_above
+
+from .base import StageSpec
+from .offsets import OffsetBias
+
+# In degrees, clockwise from upwards. Opposite ones are neighbours, so that two heads see both ways.
+DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)
+# Of heads that see all keys.
+FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
+
+
+def directed_heads(stage: StageSpec, index: int) -> Tensor:
+    """Returns LookHere's direction of each head, to the right and down, and its slope in block `index`: `(3, heads)`.
+
+    It is on the CPU in float32. A head that looks everywhere has no direction, (0, 0).
+    """
+    count = stage.num_heads - stage.num_heads // 3
+    slope = 1.5 - index / max(stage.depth - 1, 1)
+    degrees = [DIRECTIONS[(index * count + head) % len(DIRECTIONS)] for head in range(count)]
+    heads = [(math.sin(math.radians(degree)), -math.cos(math.radians(degree)), slope) for degree in degrees]
+    heads += [(0., 0., slope * FAR_SLOPES[head % len(FAR_SLOPES)]) for head in range(stage.num_heads - count)]
+    return torch.tensor(heads, dtype=torch.float32, device='cpu').T
+
+
+@POSITION_ENCODINGS.register_module()
+class LookHerePE(OffsetBias):
+    """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
+
+    A third of the heads, rounded down, see all keys. The others see the key whose cell the query is in, and a field of
+    view (section 3): up, down, right, left, then between these. With fewer than eight such heads, the next block goes
+    on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the first to 0.5 in
+    the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the authors' code).
+
+    Distances are in cells of the key grid; in tokens, keys of reduced grids would be as good as masked. The bias needs
+    memory for every pair of query and key. Attention stays fused.
+
+    Args:
+        fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
+        slope: A factor of all slopes, above 0, in logits per key cell. Defaults to 1.
+    """
+
+    def __init__(self, stage: StageSpec, fov: float = 90., slope: float = 1.) -> None:
+        super().__init__(stage)
+        check_above('fov', fov, 0)
+        check_above('slope', slope, 0)
+        self.fov = fov
+        self.slope = slope
+
+    def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
+        y, x = rows[:, None], columns  # a key above the query has a negative y
+        heads = directed_heads(self.stage, index).to(x.device, non_blocking=True)
+        right, down, slopes = heads[..., None, None]
+        # The borders of a field of view belong to it, in spite of rounding.
+        narrowest = math.cos(math.radians(min(self.fov, 360) / 2)) - 1e-3
+        is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
+        is_own = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)
+        distances = ((y / key_grid.cell_height).square() + (x / key_grid.cell_width).square()).sqrt()
+        # The heads that see all keys have no direction, (0, 0).
+        is_masked = ~(is_seen | is_own | ((right == 0) & (down == 0)))
+        return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)

@@ -1,0 +1,32 @@
+"""The whole account of data as text: what the terminal shows, and then all that it shortens."""
+from collections import Counter
+from collections.abc import Iterator
+
+from .dataset import LabelledData
+
+MEANING = ('What became of each file and record. The first lines are those of the terminal; below are all examples, '
+           'with the number of records of each.')
+
+
+def account_text(data: LabelledData) -> str:
+    """Returns the sentences of the account up to a blank line, then details, and the classes of each split."""
+    accounts = [(str(data.root), data.account), *([('the data for validation', data.validation)] if data.validation
+                                                  else [])]
+    lines = [line for _, account in accounts for line in account.lines()]
+    for name, account in accounts:
+        lines += ['', f'# {name}', MEANING, *account.details()]
+    return '\n'.join([*lines, '', '# Classes', *_classes(data)])
+
+
+def summary_of(text: str) -> list[str]:
+    """Returns the sentences that a terminal shows of such a text."""
+    return text.split('\n\n')[0].splitlines()
+
+
+def _classes(data: LabelledData) -> Iterator[str]:
+    for split, pictures in data.splits.items():
+        images = Counter(name for one in pictures for name in one.classes(data.classes))
+        objects = Counter(other.name for one in pictures for other in one.objects)
+        for name in data.classes:
+            yield f'{split}: {name}: ' + (f'{objects[name]} objects in ' * (not data.is_semantic)) + (
+                f'{images[name]} images')
