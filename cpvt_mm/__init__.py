@@ -33,8 +33,10 @@ __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'loa
 if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right
     from openmmlab_runs.predict.predicting import predict as predict
 
+    from .batch_invariance import BatchInvariantHook as BatchInvariantHook
     from .batch_invariance import make_batch_invariant as make_batch_invariant
     from .mask_transformer import FrozenMaskTransformer as FrozenMaskTransformer
+    from .mask_transformer import MaskAnnealingHook as MaskAnnealingHook
     from .mask_transformer import PlainMaskHead as PlainMaskHead
     from .mask_transformer import PlainMaskSegHead as PlainMaskSegHead
     from .mask_transformer import PlainMaskTransformer as PlainMaskTransformer

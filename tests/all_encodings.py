@@ -20,6 +20,7 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'peg-first': dict(type='PEG', positions=(-1, 0)), 'peg-qk': dict(type='PEG', target='qk'),
     'peg-fixed': dict(type='PEG', trainable=False), 'peg-3d': dict(type='PEG', ndim=3),
     'peg-zero': dict(type='PEG', init='zero'), 'peg-separable': dict(type='PEG', conv_type='separable'),
+    'peg-replicate': dict(type='PEG', padding='replicate'), 'peg-circular': dict(type='PEG', padding='circular'),
     'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')]}
 
 # One for each point of the contract (see `PositionEncoding`): at the entry, after a block, tokens of queries and keys,

@@ -84,6 +84,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (voc, dict(base=RETINANET), {'model.backbone.type': 'ResNet', 'model.backbone.padding': None,
                                  'model.bbox_head.num_classes': 2, 'train_cfg.max_iters': 8000,
                                  'val_evaluator.type': 'CocoMetric', 'val_evaluator.proposal_nums': None}, ''),
+    (voc, dict(base='mmdet::gfl/gfl_r50_fpn_1x_coco.py'), {  # its head has one anchor in each cell
+        'model.bbox_head.anchor_generator.ratios': [1.0], 'model.bbox_head.num_classes': 2}, ''),
     (voc, dict(base=RETINANET, random_weights=True), {'model.backbone.init_cfg': None}, ''),
     (voc, dict(base=RETINANET, arch='small'), {
         'model.backbone.arch': 'small', 'model.backbone.init_cfg.checkpoint': 'cpvt_mm://pyramid-cpvt-small',

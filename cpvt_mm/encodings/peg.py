@@ -12,6 +12,8 @@ from .base import PositionEncoding, StageSpec
 
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
+PADDINGS = ('zeros', 'replicate', 'reflect', 'circular')
+
 
 @POSITION_ENCODINGS.register_module()
 class PEG(PositionEncoding):
@@ -34,6 +36,9 @@ class PEG(PositionEncoding):
         trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
+        padding: What surrounds the grid: 'zeros', or, as controls that show no absolute position, 'replicate',
+            'reflect' or 'circular' (the `padding_mode` of `nn.Conv2d`; images of different sizes are then convolved one
+            size at a time). The weights are the same. Defaults to 'zeros'.
         init: 'random'; or 'zero', if it is trainable and a residual: `conv(x)` is 0 until it is trained, so that a
             trained backbone gives the same outputs as without. Defaults to 'random'.
     """
@@ -41,7 +46,9 @@ class PEG(PositionEncoding):
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,
                  conv_type: Literal['depthwise', 'separable', 'full'] = 'depthwise', num_layers: int = 1,
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
-                 bias: bool = True, residual: bool = True, init: Literal['random', 'zero'] = 'random') -> None:
+                 bias: bool = True, residual: bool = True,
+                 padding: Literal['zeros', 'replicate', 'reflect', 'circular'] = 'zeros',
+                 init: Literal['random', 'zero'] = 'random') -> None:
         super().__init__(stage)
         check_choice('ndim', ndim, (2, 3))
         sides = check_kernel_size(kernel_size, ndim)
@@ -49,6 +56,7 @@ class PEG(PositionEncoding):
         check_choice('target', target, ('tokens', 'qk'))
         for name, value in dict(trainable=trainable, bias=bias, residual=residual).items():
             check_choice(name, value, (False, True))
+        check_choice('padding', padding, PADDINGS)
         check_choice('init', init, ('random', 'zero'))
         if init == 'zero' and not (trainable and residual):
             raise ValueError(f"init is 'zero', trainable {trainable} and residual {residual}, but a PEG that starts "
@@ -56,14 +64,16 @@ class PEG(PositionEncoding):
         check_positive('num_layers', num_layers)
         check_positions(positions, stage.depth, target)
         self.spans_frames = ndim == 3
-        self.takes_packed = ndim == 2
-        self.gap = sides[-2] // 2
+        self.takes_packed = ndim == 2 and padding == 'zeros'  # gaps of zeros part packed images
+        self.padding = padding
+        self.gaps = sides[-2] // 2, sides[-1] // 2  # how far a kernel reaches over the border, up and to the left
         self.target = target
         self.positions = tuple(positions)
         self.residual = residual
         self.init = init
         self.convs = nn.ModuleDict({
-            str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
+            str(position): nn.ModuleList(make_conv(stage.embed_dims, sides, conv_type, bias, padding)
+                                         for _ in range(num_layers))
             for position in positions})
         if not trainable:
             to_buffers(self)
@@ -77,11 +87,24 @@ class PEG(PositionEncoding):
     def tokens(self, x: Tensor, position: int, grid: Any) -> Tensor:  # a `Layout`, with `ndim=3` a `Grid`
         if position not in self.positions:
             return x
+        if self.padding != 'zeros':
+            self.check_is_large_enough(grid)
         convs: Any = self.convs[str(position)]
         for conv in convs:
-            encoding = convolve_clips(conv, x, grid) if self.spans_frames else grid.convolve(conv, x, self.gap)
+            encoding = convolve_clips(conv, x, grid) if self.spans_frames else grid.convolve(conv, x, self.gaps[0])
             x = x + encoding if self.residual else encoding
         return x
+
+    def check_is_large_enough(self, grid: Grid) -> None:
+        """Raises a ValueError if the grid has fewer cells than `reflect` or `circular` padding repeats."""
+        spare = 1 if self.padding == 'reflect' else 0  # the border itself is not reflected
+        if self.padding == 'replicate' or grid.is_traced:
+            return
+        if any(side < gap + spare for side, gap in zip((grid.height, grid.width), self.gaps, strict=True)):
+            least = ' x '.join(str(gap + spare) for gap in self.gaps)
+            raise ValueError(f'A grid of {grid.height} x {grid.width} cells is too small for a PEG with padding='
+                             f'{self.padding!r}, which needs at least {least}: use larger images, a smaller '
+                             "kernel_size, or padding='zeros'.")
 
     def qk_tokens(self, x: Tensor, index: int, grid: Any) -> Tensor:
         return self.tokens(x, index - 1, grid)
@@ -97,15 +120,17 @@ class PEG(PositionEncoding):
                 weights[name] = inflate(weights[name], weight.shape[2])
 
 
-def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
-    """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool,
+              padding: str) -> nn.Module:
+    """Builds a padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
 
     For d channels and n cells, it has d * n ('depthwise'), d * n + d * d ('separable') or d * d * n ('full') weights.
     """
 
     def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
-        padding = tuple(side // 2 for side in kernel_size)
-        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
+        gaps = tuple(side // 2 for side in kernel_size)
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=gaps, groups=groups, bias=bias,
+                                       padding_mode=padding)
 
     if conv_type == 'separable':
         pointwise = (1,) * len(kernel_size)

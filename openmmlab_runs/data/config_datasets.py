@@ -210,9 +210,13 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     for metric in dicts(cfg.get(name)):
-        kind = str(metric.get('type'))
-        faults = (_faults_of_metric(metric, dataset) if kind.endswith('CocoMetric') else
-                  _faults_of_panoptic_metric(metric, dataset) if kind.endswith('CocoPanopticMetric') else ())
+        kind, of_dataset = str(metric.get('type')), str(dataset.get('type'))
+        if kind.endswith('CocoMetric') and not of_dataset.endswith('CocoPanopticDataset'):
+            faults = _faults_of_metric(metric, dataset)
+        elif kind.endswith(('CocoMetric', 'CocoPanopticMetric')):
+            faults = _lacking_images(metric, dataset)
+        else:
+            continue
         for fault in faults:
             yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
 
@@ -255,8 +259,8 @@ def _is_same_name(name: str, other: str) -> bool:
     return parts[-length:] == others[-length:]
 
 
-def _faults_of_panoptic_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
-    """Yields why the file of a panoptic metric does not fit a dataset; panoptic annotations have no ids."""
+def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields which images of a panoptic dataset the file of a metric lacks; its segments are no objects with ids."""
     own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
     if not file or os.path.normpath(file) == os.path.normpath(own):
         return

@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
 from cpvt_mm.encodings.base import PositionEncodings, build_position_encodings
@@ -36,6 +37,59 @@ def test_adds_a_depthwise_convolution_with_zeros_around(kernel_size: object, sid
         part = (slice(start, start + length) for start, length in zip(offset, lengths, strict=True))
         expected = expected + padded[(slice(None), *part)] * conv.weight[(slice(None), 0, *offset)]
     torch.testing.assert_close(encode(encoding, x, 0), expected)
+
+
+@pytest.mark.parametrize('conv_type', ['depthwise', 'separable', 'full'])
+@pytest.mark.parametrize('padding', ['zeros', 'replicate', 'reflect', 'circular'])
+def test_padding_is_that_of_a_torch_convolution_with_the_same_weights(padding: str, conv_type: str) -> None:
+    encoding, x = peg(padding=padding, conv_type=conv_type, kernel_size=5), torch.randn(2, 3, 5, 6)
+    zeros = peg(conv_type=conv_type, kernel_size=5)
+    zeros.load_state_dict(encoding.state_dict())
+    convs = encoding.convs['0'][0] if conv_type == 'separable' else [encoding.convs['0'][0]]
+    first = nn.Conv2d(6, 6, 5, padding=2, groups=convs[0].groups, bias=conv_type != 'separable', padding_mode=padding)
+    first.load_state_dict(convs[0].state_dict())
+    torch.testing.assert_close(encode(encoding, x, 0), x + nn.Sequential(first, *convs[1:])(
+        x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+    inner = (slice(None), slice(2, -2), slice(2, -2))
+    image = torch.randn(1, 6, 7, 6)
+    torch.testing.assert_close(encode(encoding, image, 0)[inner], encode(zeros, image, 0)[inner])
+    assert torch.equal(encode(encoding, image, 0), encode(zeros, image, 0)) == (padding == 'zeros')
+
+
+@pytest.mark.parametrize('padding, fits, too_small', [
+    ('replicate', (1, 1), None), ('reflect', (3, 2), (2, 9)), ('reflect', (3, 2), (9, 1)),
+    ('circular', (2, 1), (1, 9))])
+def test_a_grid_that_is_too_small_for_the_padding_is_refused(padding: str, fits: tuple[int, int],
+                                                             too_small: tuple[int, int] | None) -> None:
+    encoding = peg(padding=padding, kernel_size=(5, 3))
+    assert encode(encoding, torch.randn(1, *fits, 6), 0).isfinite().all()
+    if too_small:
+        with pytest.raises(ValueError, match=f'{too_small[0]} x {too_small[1]} cells is too small .*{padding}'):
+            encode(encoding, torch.randn(1, *too_small, 6), 0)
+
+
+@pytest.mark.parametrize('padding', ['zeros', 'replicate', 'reflect', 'circular'])
+@pytest.mark.parametrize('build, side', [
+    (partial(CPVT, dict(embed_dims=16, depth=3, num_heads=2), img_size=64, cls_token=False), 16),
+    (partial(PyramidCPVT, NARROW), 32)], ids=['plain', 'pyramid'])
+def test_only_circular_padding_lets_maps_shift_with_the_image(build: Build, side: int, padding: str) -> None:
+    """Attention sees no positions, so the paper's absolute reference is the zero padding alone."""
+    model = build(position_encoding=dict(type='PEG', padding=padding)).eval()
+    image = torch.randn(1, 3, 4 * side, 5 * side)
+    cells = (1, 2)
+    shifted = model(image.roll([count * side for count in cells], (2, 3)))
+    for stride, output, moved in zip(model.strides, model(image), shifted, strict=True):
+        expected = output.roll([count * side // stride for count in cells], (2, 3))
+        assert torch.allclose(moved, expected, rtol=0, atol=1e-9) == (padding == 'circular')
+
+
+@pytest.mark.parametrize('padding', ['replicate', 'reflect', 'circular'])
+def test_images_of_several_sizes_are_as_alone_with_any_padding(padding: str) -> None:
+    model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', padding=padding), padding='exact').eval()
+    images = [torch.randn(3, *size) for size in ((96, 64), (64, 128), (96, 64))]
+    for outputs, image in zip(model.forward_packed(images), images, strict=True):
+        for together, alone in zip(outputs, model(image[None]), strict=True):
+            torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
 
 
 def test_follows_the_blocks_of_positions_of_which_minus_one_is_before_the_first() -> None:

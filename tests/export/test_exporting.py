@@ -30,7 +30,7 @@ TOGETHER = {
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
                         'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
-                        'learnable-offset', 'rotary-dinov3']),
+                        'learnable-offset', 'rotary-dinov3', 'peg-replicate', 'peg-circular']),
     'newer ones': ({}, NEWER), 'pooled keys': (dict(sr_mode='pool'), ['relative', *NEWER]),
     'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 

@@ -75,17 +75,19 @@ sides = st.integers(1, 100)
 
 @settings(max_examples=20, deadline=None)
 @given(sizes=st.lists(st.tuples(sides, sides), min_size=2, max_size=5), seed=st.integers(0, 2**16),
-       kernel_size=st.sampled_from([3, (5, 3), (1, 5)]), backbone=st.one_of(
+       kernel_size=st.sampled_from([3, (5, 3), (1, 5)]), around=st.sampled_from(['zeros', 'replicate']),
+       backbone=st.one_of(
            drawn(PyramidCPVT, SHALLOW, [dict(out_norm=True), {}], patch_mode=PATCH_MODES, sr_mode=['conv', 'pool'],
                  mlp_mode=['linear', 'conv', 'relu-conv']),
            drawn(PyramidCPVT, SHALLOW, [{}], patch_mode=PATCH_MODES, stage_norm=[False, True], cls_token=[False, True]),
            drawn(CPVT, dict(embed_dims=24, depth=2, num_heads=3), [dict(cls_token=False), {}], patch_size=[8, 14, 16],
                  num_register_tokens=[0, 1, 2])))
-def test_any_images_get_what_they_get_alone(sizes: list[Size], seed: int, kernel_size: int | Size,
+def test_any_images_get_what_they_get_alone(sizes: list[Size], seed: int, kernel_size: int | Size, around: str,
                                             backbone: tuple[type, dict, dict]) -> None:
     torch.manual_seed(seed)
     build, arch, kwargs = backbone
-    model = build(arch, padding='exact', position_encoding=dict(type='PEG', kernel_size=kernel_size), **kwargs)
+    peg = dict(type='PEG', kernel_size=kernel_size, padding=around)
+    model = build(arch, padding='exact', position_encoding=peg, **kwargs)
     images = [torch.randn(3, *size) for size in sizes]
     for found, image, size in zip(model.forward_packed(images), images, sizes, strict=True):
         for output, expected in zip(found, model(image[None], [size]), strict=True):

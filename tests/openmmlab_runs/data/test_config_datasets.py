@@ -151,6 +151,31 @@ def test_heads_that_do_not_fit_are_named(more: dict | None, model: dict, expecte
         assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
 
 
+SLIDING = dict(mode='slide', crop_size=(64, 64), stride=(32, 32))
+
+
+@pytest.mark.parametrize('split, model, told', [
+    ('train', dict(decode_head=dict(type='FCNHead', num_classes=6, loss_decode=[dict(class_weight=[1., 2.])])),
+     'model.decode_head.loss_decode.0.class_weight has 2 weights, but needs 6: the dataset has 6 classes'),
+    ('train', dict(decode_head=dict(type='Mask2FormerHead', num_classes=6, loss_cls=dict(class_weight=[1.] * 6))),
+     'has 6 weights, but needs 7: the dataset has 6 classes (background, sun, ball, kite, boat and 1 more), and one'),
+    ('val', dict(decode_head=dict(type='FCNHead', num_classes=6, loss_decode=dict(class_weight=[1., 2.]))), None),
+    ('val', dict(decode_head=dict(type='Mask2FormerHead', num_classes=6), test_cfg=SLIDING),
+     "model.test_cfg.mode is slide, but mmseg's Mask2FormerHead makes masks of the whole image for each window"),
+    ('val', dict(decode_head=dict(type='MaskFormerHead', num_classes=6), test_cfg=SLIDING), None),
+    ('val', dict(decode_head=dict(type='cpvt_mm.PlainMaskSegHead', num_classes=6), test_cfg=SLIDING), None)])
+def test_keys_that_would_fail_later_stop_a_run(split: str, model: dict, told: str | None, toy_shapes: Path) -> None:
+    dataset = dict(
+        type='BaseSegDataset', data_root=str(toy_shapes), metainfo=dict(classes=('background', *CLASSES)),
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'))
+    cfg = config(dataset, split, model=model)
+    cfg.default_scope = 'mmseg'
+    if told:
+        assert told in refusal(check, cfg)
+    else:
+        check(cfg)
+
+
 def test_images_of_training_in_validation_are_counted(data: Path) -> None:
     coco = json.loads((data / 'instances_validation.json').read_text())
     own = len(coco['images'])
