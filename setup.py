@@ -23,7 +23,7 @@ class BuildWithMim(build_py):
         packages = self.get_finalized_command('install').install_lib if self.editable_mode else self.build_lib
         # Python reads one of these whenever it starts: `.start` from 3.15 on (PEP 829), `.pth` before.
         for suffix in ('.pth', '.start'):
-            self.copy_file(f'openmmlab_compat{suffix}', packages)
+            self.copy_file(f'openmmlab_tools/compat/openmmlab_tools{suffix}', packages)
         if self.editable_mode:
             return
         target = Path(self.build_lib) / 'cpvt_mm' / '.mim'

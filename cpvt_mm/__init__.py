@@ -6,13 +6,13 @@ an image through the code.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from openmmlab_runs.libraries import require
+from openmmlab_tools.libraries import require
 
 from .version import __version__
 
 require('mmengine')
 
-from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
+from openmmlab_tools.errors import MissingFile, UserError  # noqa: E402
 
 from .encodings import *  # noqa: E402, F403
 from .encodings import __all__ as _encodings  # noqa: E402
@@ -25,13 +25,13 @@ from .zoo.load import load_pretrained  # noqa: E402
 _LAZY = {
     **LAZY_MODULES,
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
-    'predict': 'openmmlab_runs.predict.predicting',
+    'predict': 'openmmlab_tools.predict.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
 if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right
-    from openmmlab_runs.predict.predicting import predict as predict
+    from openmmlab_tools.predict.predicting import predict as predict
 
     from .batch_invariance import BatchInvariantHook as BatchInvariantHook
     from .batch_invariance import make_batch_invariant as make_batch_invariant

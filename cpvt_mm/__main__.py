@@ -2,8 +2,8 @@
 from pathlib import Path
 from runpy import run_path
 
-from openmmlab_runs.cli import run_command
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.cli import run_command
+from openmmlab_tools.errors import exit_on_error
 
 COMMANDS = {
     'train': 'train a config',

@@ -17,8 +17,8 @@ from cpvt_mm.registry import HOOKS
 from cpvt_mm.tokens.batch_info import BatchInfo, Output, told_about
 from cpvt_mm.tokens.coordinates import round_up
 from cpvt_mm.tokens.grid import Size
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.libraries import require
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.libraries import require
 
 require('mmdet', 'mmseg')
 

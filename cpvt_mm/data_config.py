@@ -9,23 +9,23 @@ from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.zoo.members import APACHE, RELEASED, SCHEME
-from openmmlab_data.channels import Bands, measure_bands
-from openmmlab_data.config_of_data import check_hooks, config_of
-from openmmlab_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
-from openmmlab_data.descriptions import describe_data
-from openmmlab_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
-from openmmlab_data.form.dataset import LabelledData
-from openmmlab_data.image_sizes import Fit, fit_images, padding_share
-from openmmlab_data.readers.layouts import ReadingOptions
-from openmmlab_data.readers.own_data import about_masks, find_data, task_for
-from openmmlab_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
-from openmmlab_data.written_labels import write_labels
-from openmmlab_runs.checkpoints.fetching import cache_file, on_hub, size_of
-from openmmlab_runs.config_files import base_for, check_model_of, check_new, to_delta
-from openmmlab_runs.config_text import assignments, comment
-from openmmlab_runs.data.config_datasets import task_of
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import check_free, write_text
+from openmmlab_tools.checkpoints.fetching import cache_file, on_hub, size_of
+from openmmlab_tools.config_files import base_for, check_model_of, check_new, to_delta
+from openmmlab_tools.config_text import assignments, comment
+from openmmlab_tools.data.config_datasets import task_of
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import check_free, write_text
+from openmmlab_tools.own_data.channels import Bands, measure_bands
+from openmmlab_tools.own_data.config_of_data import check_hooks, config_of
+from openmmlab_tools.own_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
+from openmmlab_tools.own_data.descriptions import describe_data
+from openmmlab_tools.own_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
+from openmmlab_tools.own_data.image_sizes import Fit, fit_images, padding_share
+from openmmlab_tools.own_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
+from openmmlab_tools.own_data.written_labels import write_labels
+from openmmlab_tools.readers.form.dataset import LabelledData
+from openmmlab_tools.readers.layouts import ReadingOptions
+from openmmlab_tools.readers.own_data import about_masks, find_data, task_for
 
 MANY = 15  # objects of an image, on average
 # padding='exact' is for batches of which padding is at least this: a packed step has up to 1.4 times the operators.

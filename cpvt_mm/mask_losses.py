@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mmengine.structures import InstanceData
 from torch import Tensor
 
-from openmmlab_runs.libraries import require
+from openmmlab_tools.libraries import require
 
 require('mmdet')
 

@@ -24,7 +24,7 @@ from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import Grid, Size, to_map
 from cpvt_mm.tokens.packing import Layout, Packing
-from openmmlab_runs.libraries import require
+from openmmlab_tools.libraries import require
 
 require('mmdet', 'mmseg')
 

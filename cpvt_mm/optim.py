@@ -8,8 +8,8 @@ from torch import nn
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from cpvt_mm.tokens.validation import check_names
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.optimizer_groups import MergedOptimWrapperConstructor
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.optimizer_groups import MergedOptimWrapperConstructor
 
 # The keys that mmengine's constructor reads; it silently ignores others.
 MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',

@@ -13,11 +13,11 @@ if not find_spec('cpvt_mm'):
 import numpy as np
 
 from lab.shown_model import ShownModel
-from openmmlab_runs.engine.console import readable_console
-from openmmlab_runs.engine.resuming import last_checkpoint
-from openmmlab_runs.errors import UserError, exit_on_error, first_line, sentence
-from openmmlab_runs.redaction import redact_text
-from openmmlab_runs.texts import markup, printable
+from openmmlab_tools.engine.console import readable_console
+from openmmlab_tools.engine.resuming import last_checkpoint
+from openmmlab_tools.errors import UserError, exit_on_error, first_line, sentence
+from openmmlab_tools.redaction import redact_text
+from openmmlab_tools.texts import markup, printable
 
 try:
     import gradio as gr

@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[1]
 # The extension and this checkout's package.
 sys.path[:0] = [str(ROOT / 'docs/_ext'), str(ROOT)]
 
-import openmmlab_runs.libraries  # noqa: E402
+import openmmlab_tools.libraries  # noqa: E402
 
-openmmlab_runs.libraries.require = lambda *modules: None  # they are mocked, without versions
+openmmlab_tools.libraries.require = lambda *modules: None  # they are mocked, without versions
 
 project = 'cpvt_mm'
 author = 'The cpvt_mm authors'

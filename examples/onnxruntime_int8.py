@@ -14,8 +14,8 @@ import onnx
 from onnxruntime import InferenceSession
 from onnxruntime.quantization import quant_pre_process, quantize_static
 
-from openmmlab_runs.files import list_images
-from openmmlab_runs.pictures.images import read_image
+from openmmlab_tools.files import list_images
+from openmmlab_tools.pictures.images import read_image
 
 source, target, folder = map(Path, sys.argv[1:])
 float32 = InferenceSession(source)

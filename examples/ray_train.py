@@ -15,8 +15,8 @@ from mmengine.runner import Runner
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
-from openmmlab_runs.cli import add_cfg_options
-from openmmlab_runs.engine import load_config, train
+from openmmlab_tools.cli import add_cfg_options
+from openmmlab_tools.engine import load_config, train
 
 
 class ReportToRay(Hook):

@@ -2,8 +2,8 @@
 import ast
 from pathlib import Path
 
-from openmmlab_runs.cli import run_command
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.cli import run_command
+from openmmlab_tools.errors import exit_on_error
 
 
 def find_commands() -> dict[str, str]:

@@ -16,8 +16,8 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention, Block, PyramidStage
 from cpvt_mm.tokens.grid import Grid
 from lab.features import panels
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import figure_text, label
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.texts import figure_text, label
 
 DPI = 100
 # A pixel, x and y, or the class token.

@@ -19,8 +19,8 @@ from cpvt_mm.tokens.grid import Size, pixels
 from cpvt_mm.zoo.pyramid import OURS
 from cpvt_mm.zoo.renaming import Format
 from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, TWINS
-from openmmlab_runs.errors import UserError, explain, first_line
-from openmmlab_runs.libraries import require
+from openmmlab_tools.errors import UserError, explain, first_line
+from openmmlab_tools.libraries import require
 
 Arguments = dict[str, Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 from mmengine.config import Config
 from PIL import Image
 
-from openmmlab_runs.config_walk import dicts, walk
+from openmmlab_tools.config_walk import dicts, walk
 
 SIDE = 96  # of the images
 READ = ('CocoDataset', 'CocoPanopticDataset')

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.texts import markdown_table
 
 ATTENTION = 'scaled_dot_product_attention'
 # They move no data, but their schema does not say so.

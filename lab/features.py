@@ -14,10 +14,10 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from cpvt_mm.models import CPVT
-from openmmlab_runs.checkpoints.loading import check_takes_rgb
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.pictures.images import read_image
-from openmmlab_runs.texts import figure_text, label
+from openmmlab_tools.checkpoints.loading import check_takes_rgb
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.pictures.images import read_image
+from openmmlab_tools.texts import figure_text, label
 
 # Of ImageNet, for images without a config.
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)

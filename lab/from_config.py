@@ -17,8 +17,8 @@ from mmengine.structures import PixelData
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
-from openmmlab_runs.config_walk import walk
-from openmmlab_runs.registry import in_scope
+from openmmlab_tools.config_walk import walk
+from openmmlab_tools.registry import in_scope
 
 Batch = dict[str, Any]
 # Some heads select a fixed number of the best cells, so the maps need at least as many.

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import torch
 
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.texts import markdown_table
 
 OUTCOMES = ('result', 'sentence', 'crashed', 'hung', 'other error')
 RESULT, SENTENCE, OTHER = range(3)  # exit codes of the processes

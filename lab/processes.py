@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.signals import end_with_parent
+from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.signals import end_with_parent
 
 T = TypeVar('T')
 Task = Callable[[], T]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmmlab_runs.config_walk import leaves
-from openmmlab_runs.errors import UserError, as_sentence
-from openmmlab_runs.files import write_figure, write_text
+from openmmlab_tools.config_walk import leaves
+from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.files import write_figure, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

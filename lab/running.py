@@ -24,8 +24,8 @@ import torch
 from lab.backbones import Backbones, Setting, Step, allow_tf32, seconds
 from lab.candidates import Candidate, CannotMeasure
 from lab.results import Row
-from openmmlab_runs.errors import explain
-from openmmlab_runs.signals import end_with_parent
+from openmmlab_tools.errors import explain
+from openmmlab_tools.signals import end_with_parent
 
 OUT_OF_MEMORY = 'out of memory'
 # torch has no type for this error on a CPU; the last two are of oneDNN.

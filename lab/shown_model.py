@@ -14,11 +14,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from cpvt_mm.models import CPVT, PyramidCPVT
 from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
 from lab.commands.resolution_sweep import get_test_size
-from openmmlab_runs.checkpoints.loading import to_input
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.pictures.images import MAX_PIXELS, read_image
-from openmmlab_runs.predict.predicting import build_inferencer, infer
+from openmmlab_tools.checkpoints.loading import to_input
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.pictures.images import MAX_PIXELS, read_image
+from openmmlab_tools.predict.predicting import build_inferencer, infer
 
 
 @contextmanager

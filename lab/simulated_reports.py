@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.evaluation.average_precision import IOUS, box_metrics
-from openmmlab_runs.evaluation.comparison import differences
-from openmmlab_runs.evaluation.intervals import CONFIDENCE, Draws, pixel_metrics
-from openmmlab_runs.evaluation.risk import score_that_misses
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.evaluation.average_precision import IOUS, box_metrics
+from openmmlab_tools.evaluation.comparison import differences
+from openmmlab_tools.evaluation.intervals import CONFIDENCE, Draws, pixel_metrics
+from openmmlab_tools.evaluation.risk import score_that_misses
 
 ALL = 10_000  # images of a source from which its true metrics come
 DRAWS = 300  # of each interval; the reports have more, which changes little

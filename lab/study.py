@@ -12,9 +12,9 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.runner import find_latest_checkpoint
 
-from openmmlab_runs.checkpoints.loading import backbone_config, build
-from openmmlab_runs.engine import load_config, test, train
-from openmmlab_runs.errors import UserError, as_sentence
+from openmmlab_tools.checkpoints.loading import backbone_config, build
+from openmmlab_tools.engine import load_config, test, train
+from openmmlab_tools.errors import UserError, as_sentence
 
 from .results import Results, Row
 

@@ -28,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
 from cpvt_mm.zoo.families import FORMATS, find_released
 from cpvt_mm.zoo.members import RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fetching import cache_file
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.checkpoints.fetching import cache_file
+from openmmlab_tools.errors import UserError
 from tests.pictures import random_image
 from tests.state import put_back
 
@@ -283,7 +283,7 @@ Models = dict[str, Trained]
 @pytest.fixture(scope='session')
 def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
     """The toy detector ('mmdet') and segmentor ('mmseg') after two iterations."""
-    from openmmlab_runs.engine import load_config, train
+    from openmmlab_tools.engine import load_config, train
     annotations = f'{toy_shapes}/instances_validation.json'
     metrics = {'val_evaluator.ann_file': annotations, 'test_evaluator.ann_file': annotations}
     found = {}

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from cpvt_mm.swap import read_config
 from lab.coco_form import SIDE, cells
-from openmmlab_runs.config_files import shipped_configs
-from openmmlab_runs.config_text import assignments
-from openmmlab_runs.config_walk import walk
+from openmmlab_tools.config_files import shipped_configs
+from openmmlab_tools.config_text import assignments
+from openmmlab_tools.config_walk import walk
 from tests.tools.conftest import save
 
 QUERIES = 20
@@ -20,7 +20,7 @@ QUERIES = 20
 DETECTORS = (
     'atss/atss_r50_fpn_1x_coco', 'autoassign/autoassign_r50-caffe_fpn_1x_coco', 'boxinst/boxinst_r50_fpn_ms-90k_coco',
     'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco', 'cascade_rpn/cascade-rpn_faster-rcnn_r50-caffe_fpn_1x_coco',
-    'centernet/centernet_r18_8xb16-crop512-140e_coco', 'centernet/centernet-update_r50-caffe_fpn_ms-1x_coco',
+    'centernet/centernet-update_r50-caffe_fpn_ms-1x_coco',
     'centripetalnet/centripetalnet_hourglass104_16xb6-crop511-210e-mstest_coco',
     'condinst/condinst_r50_fpn_ms-poly-90k_coco_instance', 'conditional_detr/conditional-detr_r50_8xb2-50e_coco',
     'convnext/cascade-mask-rcnn_convnext-s-p4-w7_fpn_4conv1fc-giou_amp-ms-crop-3x_coco',
@@ -139,7 +139,7 @@ def write_base(cfg: Config, path: Path) -> Path:
 
 
 def write_objects(root: Path, classes: int, images: int = 2) -> Path:
-    """Writes COCO files with an object of each class in each image."""
+    """Writes COCO files with an object of each class, and at least two, in each image."""
     rng = np.random.default_rng(0)
     for split in ('train', 'val'):
         content: dict[str, Any] = dict(images=[], annotations=[], categories=[
@@ -147,10 +147,10 @@ def write_objects(root: Path, classes: int, images: int = 2) -> Path:
         for image in range(1, images + 1):
             save(root / f'{split}2017/{split}{image}.png', rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8))
             content['images'].append(dict(id=image, file_name=f'{split}{image}.png', width=SIDE, height=SIDE))
-            for label, (x, y, w, h) in enumerate(cells(classes)):
+            for index, (x, y, w, h) in enumerate(cells(max(classes, 2))):
                 content['annotations'].append(dict(
-                    id=len(content['annotations']) + 1, image_id=image, category_id=label + 1, bbox=[x, y, w, h],
-                    area=w * h, iscrowd=0, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]]))
+                    id=len(content['annotations']) + 1, image_id=image, category_id=index % classes + 1,
+                    bbox=[x, y, w, h], area=w * h, iscrowd=0, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]]))
         file = root / f'annotations/instances_{split}2017.json'
         file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(json.dumps(content))

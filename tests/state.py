@@ -21,7 +21,7 @@ from mmengine.utils import ManagerMixin
 from torch import distributed
 from torch.backends import cudnn
 
-from openmmlab_runs.redaction import known
+from openmmlab_tools.redaction import known
 
 UNCONFIGURED: tuple = logging.NOTSET, True, False, [], []
 

@@ -12,16 +12,16 @@ from mmengine.config import Config
 from PIL import Image
 
 from cpvt_mm.data_config import new_config
-from openmmlab_data.checking import try_split
-from openmmlab_data.file_checks import check_files
-from openmmlab_runs.checkpoints.loading import build_model as build_checked
-from openmmlab_runs.data.config_datasets import plan_checks
-from openmmlab_runs.data.findings import Kind
-from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.engine import test as run_test
-from openmmlab_runs.predict.predicting import build_inferencer, infer, predict
+from openmmlab_tools.checkpoints.loading import build_model as build_checked
+from openmmlab_tools.data.config_datasets import plan_checks
+from openmmlab_tools.data.findings import Kind
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.engine import test as run_test
+from openmmlab_tools.own_data.checking import try_split
+from openmmlab_tools.own_data.file_checks import check_files
+from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
-from tests.openmmlab_data.layouts import dataset, made
+from tests.openmmlab_tools.readers.layouts import dataset, made
 from tests.tools.conftest import Run
 
 SIZE = 64, 80  # height and width
@@ -97,7 +97,7 @@ def test_the_advice_for_images_with_alpha_works(config: Path, data: Path) -> Non
     cfg = read(mean=None, std=None, bgr_to_rgb=False)
     for split in ('train', 'val'):
         pipeline = cfg[f'{split}_dataloader'].dataset.pipeline
-        pipeline[:] = [dict(type='openmmlab_runs.LoadBandsFromFile', channels=4), *(
+        pipeline[:] = [dict(type='openmmlab_tools.LoadBandsFromFile', channels=4), *(
             step for step in pipeline[1:-1] if step.type != 'PhotoMetricDistortion'),
             dict(type='Normalize', mean=[99.] * 4, std=[9.] * 4, to_rgb=False), pipeline[-1]]
         assert not [*try_split(cfg, split)]

@@ -10,10 +10,10 @@ import pytest
 from cpvt_mm.__main__ import COMMANDS
 from cpvt_mm.version import __version__
 from lab.__main__ import find_commands
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.engine import load_config
 from tests.conftest import ROOT
 from tests.lab.test_maintenance import NO_OPTIONS
-from tests.openmmlab_data.layouts import NO_WORKERS
+from tests.openmmlab_tools.readers.layouts import NO_WORKERS
 from tests.tools.conftest import Capture, Run, change_annotations
 
 COMMAND = '../cpvt_mm/__main__.py'
@@ -77,7 +77,7 @@ def test_the_help_does_not_wait_for_what_the_command_needs(programs: list[str], 
 import runpy, sys
 from contextlib import suppress
 sys.path.insert(0, {str(ROOT)!r})  # as python -m does
-from openmmlab_runs import cli
+from openmmlab_tools import cli
 for name, *options in map(str.split, {programs}):
     sys.argv = [name, *options, '--help']
     with suppress(SystemExit):
@@ -101,7 +101,7 @@ def test_importing_the_package_does_not_wait_for_the_compiler(run_python: Run) -
 
 def test_imports_print_nothing(run_python: Run) -> None:
     """Neither do torch, mmcv, mmdet, mmseg and mmpretrain, which miss packages that no reader asked for."""
-    done = run_python('import openmmlab_runs.evaluation.metrics, cpvt_mm.preprocessors, mmdet.models, mmseg.models')
+    done = run_python('import openmmlab_tools.evaluation.metrics, cpvt_mm.preprocessors, mmdet.models, mmseg.models')
     assert done.stdout + done.stderr == ''
 
 

@@ -8,13 +8,13 @@ import pytest
 from mmengine.registry import Registry
 
 import cpvt_mm.registry
-import openmmlab_runs.registry
+import openmmlab_tools.registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*(page for page in ROOT.glob('*.md') if page.name != 'CHANGELOG.md'),  # which has old names
          *(page for page in ROOT.glob('docs/**/*.md') if '_build' not in page.parts)]
 MORE_PAGES = [*ROOT.glob('configs/*/README.md'), *ROOT.glob('projects/*/README.md'), ROOT / 'demo/nuclei/README.md']
-PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_data', 'openmmlab_compat', 'lab')
+PACKAGES = ('cpvt_mm', 'openmmlab_tools', 'lab')
 FOLDERS = (*PACKAGES, 'configs', 'demo', 'docs', 'examples', 'projects', 'tests', 'tools')
 
 
@@ -46,7 +46,7 @@ def _classes() -> dict[str, type]:
 
 
 CLASSES = _classes()
-REGISTRIES = [value for module in (cpvt_mm.registry, openmmlab_runs.registry) for value in vars(module).values()
+REGISTRIES = [value for module in (cpvt_mm.registry, openmmlab_tools.registry) for value in vars(module).values()
               if isinstance(value, Registry)]
 
 

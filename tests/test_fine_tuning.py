@@ -8,12 +8,12 @@ import pytest
 import torch
 from mmengine.runner import CheckpointLoader
 
-from openmmlab_runs.checkpoints.reading import read_checkpoint
-from openmmlab_runs.data.scales import KEY
-from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.files import to_bytes, write_bytes
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.data.scales import KEY
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.files import to_bytes, write_bytes
 from tests.conftest import ROOT, UPERNET, Models, toy_overrides
-from tests.openmmlab_data.layouts import made, text, yolo_polygons
+from tests.openmmlab_tools.readers.layouts import made, text, yolo_polygons
 from tests.test_new_config import NUCLEI, label_maps
 
 SAFE = f'{NUCLEI}/model.safetensors'
@@ -42,7 +42,7 @@ def test_a_trained_model_keeps_anchors_and_sizes_and_learns_slowly(base: Callabl
     for split in ('train', 'val', 'test'):
         [resize] = [one for one in cfg[f'{split}_dataloader'].dataset.pipeline if one.type == 'Resize']
         assert resize == dict(type='Resize', scale_factor=1.5, keep_ratio=True)
-    assert cfg.default_hooks.validate_first.type == 'openmmlab_runs.ValidateFirstHook'
+    assert cfg.default_hooks.validate_first.type == 'openmmlab_tools.ValidateFirstHook'
     [told] = [line for line in lines if 'trained already' in line]
     assert 'anchors and normalization stay, images are 1.5 times their size' in told
     assert 'the learning rate is a tenth, 0.0001 instead of 0.001' in told
@@ -84,7 +84,7 @@ def test_the_first_validation_is_of_the_model_as_it_was_also_with_averages(
         'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100, 'optim_wrapper.optimizer.lr': 0.,
         'load_from': str(path), 'optim_wrapper.optimizer.weight_decay': 0., 'default_hooks.ema': dict(type='EMAHook'),
         'default_hooks.checkpoint.save_best': 'mIoU', 'log_level': 'INFO',
-        'default_hooks.validate_first': dict(type='openmmlab_runs.ValidateFirstHook')}), str(tmp_path / 'work'))
+        'default_hooks.validate_first': dict(type='openmmlab_tools.ValidateFirstHook')}), str(tmp_path / 'work'))
     train(cfg)
     validations = json.loads((tmp_path / 'work/validations.json').read_text())
     assert [*validations] == ['0', '1']
@@ -101,7 +101,7 @@ def test_the_first_validation_is_of_the_model_as_it_was_also_with_averages(
 def test_a_resumed_run_does_not_validate_first(trained: Models, toy_shapes: Path, tmp_path: Path) -> None:
     cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
         'train_cfg.max_iters': 3, 'train_cfg.val_interval': 100, 'default_hooks.validate_first': dict(
-            type='openmmlab_runs.ValidateFirstHook')}), str(tmp_path))
+            type='openmmlab_tools.ValidateFirstHook')}), str(tmp_path))
     train(cfg, resume=str(trained['mmseg'].checkpoint))
     assert [*json.loads((tmp_path / 'validations.json').read_text())] == ['3']
 

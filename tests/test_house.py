@@ -1,7 +1,6 @@
 """Rules that keep the code readable, and that a contribution of any size can meet.
 
-Packages import in one direction: lab -> cpvt_mm -> openmmlab_data -> openmmlab_runs -> openmmlab_compat, and nothing
-imports projects.
+Packages import in one direction: lab -> cpvt_mm -> openmmlab_tools, and nothing imports projects.
 """
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from lab.commands import house
 from tests.conftest import ROOT
 
 # From the top: what a package may import are those behind it.
-ORDER = ('projects', 'tools', 'lab', 'tests', 'cpvt_mm', 'openmmlab_data', 'openmmlab_runs', 'openmmlab_compat')
+ORDER = ('projects', 'tools', 'lab', 'tests', 'cpvt_mm', 'openmmlab_tools')
 
 
 def test_files_and_functions_can_be_surveyed() -> None:
@@ -47,7 +46,7 @@ def test_who_reads_the_backbone_opens_few_files() -> None:
 
 
 def test_runs_do_without_the_backbones() -> None:
-    code = "import sys, openmmlab_runs.engine, openmmlab_data.checking; sys.exit('cpvt_mm' in sys.modules)"
+    code = "import sys, openmmlab_tools.engine, openmmlab_tools.own_data.checking; sys.exit('cpvt_mm' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0
 
 
@@ -57,7 +56,7 @@ import cpvt_mm, sys
 from mmengine.fileio import backends
 from mmengine.registry import HOOKS, LOOPS, METRICS, MODELS
 assert 'PyramidCPVT' in MODELS and 'fsspec' not in str(backends.registry_utils.prefix_to_backends)
-assert not [name for name in sys.modules if name.startswith(('mmcv', 'mmdet', 'mmseg', 'openmmlab_runs.engine'))]
+assert not [name for name in sys.modules if name.startswith(('mmcv', 'mmdet', 'mmseg', 'openmmlab_tools.engine'))]
 """
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

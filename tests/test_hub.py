@@ -15,9 +15,9 @@ import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones, load_pretrained
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.zoo.members import RELEASED, Member
-from openmmlab_runs.checkpoints.loading import build
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.checkpoints.loading import build
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import UserError
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
 
 # Without classifier: the papers' numbers less 1000 times the last width, plus 1000.
@@ -171,12 +171,12 @@ def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
     monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(
         folder_path, tmp_path / repo_id))
-    for module in ('huggingface_hub.hub_mixin', 'openmmlab_runs.hub_files'):
+    for module in ('huggingface_hub.hub_mixin', 'openmmlab_tools.hub_files'):
         monkeypatch.setattr(f'{module}.hf_hub_download', lambda repo_id, filename, **_: str(
             tmp_path / repo_id / filename))
     model.push_to_hub('me/narrow')
     assert {path.name for path in (tmp_path / 'me/narrow').iterdir()} == {
         'config.json', 'model.safetensors', 'README.md'}
     for away in ('', 'the hub does not answer'):
-        monkeypatch.setattr('openmmlab_runs.hub_files.unreachable', lambda place, away=away: away)
+        monkeypatch.setattr('openmmlab_tools.hub_files.unreachable', lambda place, away=away: away)
         assert_same(CPVT.from_pretrained('me/narrow'), model)

@@ -12,7 +12,7 @@ from mmseg.structures import SegDataSample
 
 from cpvt_mm import load_pretrained, mask_transformer
 from cpvt_mm.mask_transformer import FrozenMaskTransformer, PlainMaskHead, PlainMaskTransformer
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.engine import load_config
 from tests.conftest import GOLDEN, ROOT, build_model, refusal
 
 ARCH = dict(embed_dims=16, depth=4, num_heads=2, num_register_tokens=2, layer_scale=1e-5)

@@ -16,12 +16,24 @@ from cpvt_mm import create_backbone
 from cpvt_mm import data_config as writing
 from cpvt_mm.data_config import new_config
 from cpvt_mm.swap import swap_backbone
-from openmmlab_data.readers.own_data import find_data
-from openmmlab_runs.checkpoints.reading import read_checkpoint
-from openmmlab_runs.engine import load_config, train
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.readers.own_data import find_data
 from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
-from tests.openmmlab_data import layouts
-from tests.openmmlab_data.layouts import PIXELS, XML, Write, dataset, loaded, made, maps, text, voc, yolo, yolo_polygons
+from tests.openmmlab_tools.readers import layouts
+from tests.openmmlab_tools.readers.layouts import (
+    PIXELS,
+    XML,
+    Write,
+    dataset,
+    loaded,
+    made,
+    maps,
+    text,
+    voc,
+    yolo,
+    yolo_polygons,
+)
 from tests.tools.conftest import cut, save, times
 
 RETINANET, NUCLEI = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', str(ROOT / 'demo/nuclei')
@@ -94,7 +106,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (yolo_polygons, dict(base=NANO), {'val_evaluator.metric': 'bbox', 'model.bbox_head.num_classes': 2}, ''),
     (yolo_polygons, dict(base=NUCLEI), {'load_from': f'{NUCLEI}/model.safetensors', 'train_cfg.max_iters': 400,
                                         'model.roi_head.mask_head.num_classes': 2,
-                                        'test_evaluator.type': 'openmmlab_runs.CocoMetric',
+                                        'test_evaluator.type': 'openmmlab_tools.CocoMetric',
                                         'test_evaluator.proposal_nums': (1, 10, 500)}, 'The model starts from'),
     # Hooks are those that are asked for. There are more validations if they can end the training.
     (label_maps, dict(iters=4000), {STOPPING: None, 'default_hooks.ema': None, 'val_interval': 1000}, ''),

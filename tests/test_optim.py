@@ -9,7 +9,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.engine import load_config
 from tests.conftest import NARROW, NARROW_PLAIN, ROOT, build_model, groups_by_name, refusal
 
 RATE = 0.75

@@ -21,7 +21,8 @@ reveal_type(next(predict('a.png', 'c.py', 'c.pth', stream=True)))
 reveal_type(create_backbone('pvtv2-b0'))
 reveal_type(cpvt_mm.DetDataPreprocessor())
 '''
-REVEALED = ['openmmlab_runs.pictures.prediction.Prediction', 'numpy.ndarray', 'openmmlab_runs.pictures.prediction.Pred',
+REVEALED = ['openmmlab_tools.pictures.prediction.Prediction', 'numpy.ndarray',
+            'openmmlab_tools.pictures.prediction.Pred',
             'cpvt_mm.models.pyramid_cpvt.PyramidCPVT', 'cpvt_mm.preprocessors.DetDataPreprocessor']
 WRONG = ['cpvt_mm.predikt', 'from cpvt_mm import make_batch_invarient', 'found[0].boxs',
          "cpvt_mm.predict('a.png', 'c.py', 'c.pth', batch_size='a')",

@@ -17,11 +17,11 @@ train_dataloader = dict(sampler=dict(_delete_=True, type='RepeatAugSampler', num
 # These have no weight decay. mmpretrain's file also excludes norms, biases and other one-dimensional parameters.
 optim_wrapper = dict(
     type='OptimWrapper',
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(fused=True),
     paramwise_cfg=dict(custom_keys=dict(_delete_=True, position_encoding=dict(decay_mult=0.))))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=5, end=300),
 ]
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

@@ -7,7 +7,7 @@ default_hooks = dict(
     checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=16000),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     visualization=dict(type='SegVisualizationHook'),
-    non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+    non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))
 env_cfg = dict(
     cudnn_benchmark=True,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),

@@ -12,10 +12,10 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://deit-small', allow_missing='position_encoding')),
     neck=dict(_delete_=True, type='cpvt_mm.SimpleFeaturePyramid', in_channels=384, num_outs=5))
 optim_wrapper = dict(
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=0.1, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)
     }))
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

@@ -34,5 +34,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
     dict(type='PolyLR', power=0.9, eta_min=0., by_epoch=False, begin=1500, end=max_iters),
 ]
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))
 custom_hooks = [dict(type='cpvt_mm.MaskAnnealingHook')]

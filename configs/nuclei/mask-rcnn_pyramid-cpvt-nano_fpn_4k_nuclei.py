@@ -22,7 +22,7 @@ train_dataloader = dict(
                 [dict(type='Resize', scale_factor=factor, keep_ratio=True)] for factor in (0.7, 0.85, 1., 1.2, 1.5)]),
             dict(type='RandomCrop', crop_size=(512, 512)),
             dict(type='RandomFlip', prob=0.75, direction=['horizontal', 'vertical', 'diagonal']),
-            dict(type='openmmlab_runs.KeepVisibleObjects'),
+            dict(type='openmmlab_tools.KeepVisibleObjects'),
             dict(type='PackDetInputs'),
         ]))
 # Nuclei are small: at 1.5 times their size, box AP is 0.465 instead of 0.445.

@@ -10,5 +10,5 @@ model = dict(
         drop_path_rate=0.1,
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pvtv2-b2')),
     neck=dict(in_channels=[128, 320, 512]))
-optim_wrapper = dict(constructor='openmmlab_runs.MergedOptimWrapperConstructor', optimizer=dict(fused=True))
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+optim_wrapper = dict(constructor='openmmlab_tools.MergedOptimWrapperConstructor', optimizer=dict(fused=True))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

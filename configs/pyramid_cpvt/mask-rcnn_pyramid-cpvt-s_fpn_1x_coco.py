@@ -9,10 +9,10 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(_delete_=True, type='AdamW', lr=2e-4, weight_decay=1e-4, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)
     }))
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

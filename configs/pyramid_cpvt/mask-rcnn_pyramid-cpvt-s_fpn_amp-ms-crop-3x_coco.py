@@ -10,10 +10,10 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 train_pipeline = _base_.train_pipeline
-train_pipeline.insert(-1, dict(type='openmmlab_runs.KeepVisibleObjects', allow_negative=True))
+train_pipeline.insert(-1, dict(type='openmmlab_tools.KeepVisibleObjects', allow_negative=True))
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(fused=True),
     paramwise_cfg=dict(
         _delete_=True,
@@ -25,4 +25,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
     dict(type='MultiStepLR', begin=0, end=36, by_epoch=True, milestones=[27, 33], gamma=0.1),
 ]
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

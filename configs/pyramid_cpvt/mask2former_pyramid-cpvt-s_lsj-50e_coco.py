@@ -9,7 +9,7 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     panoptic_head=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(fused=True),
     paramwise_cfg=dict(custom_keys=_base_.custom_keys))
-default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))

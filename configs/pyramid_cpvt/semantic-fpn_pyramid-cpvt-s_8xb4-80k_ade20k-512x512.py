@@ -14,7 +14,7 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),

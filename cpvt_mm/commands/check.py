@@ -5,8 +5,8 @@ Measures classes, images and boxes, and suggests scale and anchors. Exits with 1
 import sys
 from pathlib import Path
 
-from openmmlab_runs.cli import add_cfg_options, command_parser
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.cli import add_cfg_options, command_parser
+from openmmlab_tools.errors import exit_on_error
 
 
 @exit_on_error
@@ -20,9 +20,9 @@ def main() -> None:
     args = parser.parse_args()
     from rich.console import Console
 
-    from openmmlab_data.checking import check_dataset
-    from openmmlab_runs.engine import load_config
-    from openmmlab_runs.engine.console import readable_console
+    from openmmlab_tools.engine import load_config
+    from openmmlab_tools.engine.console import readable_console
+    from openmmlab_tools.own_data.checking import check_dataset
     console = Console()
     if not console.is_terminal:
         console.width = 10_000  # no cell of a table is cut

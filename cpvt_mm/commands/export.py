@@ -10,9 +10,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openmmlab_runs.cli import add_cfg_options, command_parser
-from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.cli import add_cfg_options, command_parser
+from openmmlab_tools.errors import exit_on_error, say
+from openmmlab_tools.texts import markdown_table
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -40,8 +40,8 @@ def export(args: argparse.Namespace, cfg: 'Config', model: 'nn.Module') -> None:
 
     from cpvt_mm.export import exported
     from cpvt_mm.export.comparing import SHAPES, check, compare, describe, describe_classes
-    from openmmlab_runs.checkpoints.loading import to_input
-    from openmmlab_runs.pictures.images import read_image
+    from openmmlab_tools.checkpoints.loading import to_input
+    from openmmlab_tools.pictures.images import read_image
     description = describe(cfg)
     image = to_input(read_image(args.image), cfg) if args.image else None
     if args.part != 'backbone':
@@ -62,7 +62,7 @@ def main() -> None:
     import torch
 
     from cpvt_mm.export import load_part
-    from openmmlab_runs.engine import load_config
+    from openmmlab_tools.engine import load_config
     cfg = load_config(args.config, args.cfg_options)
     torch.manual_seed(0)
     export(args, cfg, load_part(cfg, args.part, args.checkpoint))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cpvt_mm.archs import TWINS_ARCHS
 from cpvt_mm.zoo.members import RELEASED
-from openmmlab_data.config_options import TASKS
-from openmmlab_data.readers.label_maps import KINDS
-from openmmlab_runs.cli import command_parser
-from openmmlab_runs.errors import exit_on_error, say
-from openmmlab_runs.texts import shell
+from openmmlab_tools.cli import command_parser
+from openmmlab_tools.errors import exit_on_error, say
+from openmmlab_tools.own_data.config_options import TASKS
+from openmmlab_tools.readers.label_maps import KINDS
+from openmmlab_tools.texts import shell
 
 ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
                          and not name.startswith('pyramid-')))
@@ -53,10 +53,10 @@ def main() -> None:
     from rich.console import Console
 
     from cpvt_mm.data_config import new_config
-    from openmmlab_data.descriptions import check_written
-    from openmmlab_data.painted_samples import draw_sheet
-    from openmmlab_runs.engine import load_config
-    from openmmlab_runs.files import write_figure
+    from openmmlab_tools.engine import load_config
+    from openmmlab_tools.files import write_figure
+    from openmmlab_tools.own_data.descriptions import check_written
+    from openmmlab_tools.own_data.painted_samples import draw_sheet
     data, out = options.pop('data'), options.pop('out')
     doing = Console(stderr=True).status  # on a terminal only
     with doing('Reading the data, and writing the config ...'):

@@ -22,14 +22,14 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from rich.progress import Progress
 
-from openmmlab_runs.cli import command_parser
-from openmmlab_runs.data.scales import TileScale
-from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
-from openmmlab_runs.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
-from openmmlab_runs.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
-from openmmlab_runs.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
-from openmmlab_runs.predict.options import check_options
-from openmmlab_runs.predict.sources import VIDEO_SUFFIXES, BrokenVideo, Named, images_of, pages_of, root_of
+from openmmlab_tools.cli import command_parser
+from openmmlab_tools.data.scales import TileScale
+from openmmlab_tools.errors import UserError, exit_on_error, say, sentence
+from openmmlab_tools.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
+from openmmlab_tools.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
+from openmmlab_tools.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
+from openmmlab_tools.predict.options import check_options
+from openmmlab_tools.predict.sources import VIDEO_SUFFIXES, BrokenVideo, Named, images_of, pages_of, root_of
 
 NUCLEI = Path(__file__).parents[2] / 'demo/nuclei'  # only in a clone
 
@@ -176,15 +176,15 @@ class Results:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    from openmmlab_runs.engine.console import readable_console  # which --help does not need, as below
+    from openmmlab_tools.engine.console import readable_console  # which --help does not need, as below
     with readable_console():
         predict(args)
 
 
 def predict(args: argparse.Namespace) -> None:
     """Paints predictions on images; a UserError at the end names those without."""
-    from openmmlab_runs.engine import load_config
-    from openmmlab_runs.predict.predicting import build_inferencer, infer
+    from openmmlab_tools.engine import load_config
+    from openmmlab_tools.predict.predicting import build_inferencer, infer
     scores = dict(args.score_thr or ())
     check_options(score_thr=scores, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
                   max_pixels=args.max_pixels)

@@ -8,9 +8,9 @@ from mmengine.config import Config
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.families import SAME, SWAPPED_IN
 from cpvt_mm.zoo.members import RELEASED
-from openmmlab_runs.cli import command_parser
-from openmmlab_runs.errors import UserError, exit_on_error, say
-from openmmlab_runs.texts import shell
+from openmmlab_tools.cli import command_parser
+from openmmlab_tools.errors import UserError, exit_on_error, say
+from openmmlab_tools.texts import shell
 
 
 def parse_args() -> argparse.Namespace:
@@ -57,10 +57,10 @@ def main() -> None:
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
     from cpvt_mm.data_config import new_config
     from cpvt_mm.swap import read_config, write_config
-    from openmmlab_data.descriptions import check_written
-    from openmmlab_data.taken_data import take_data
-    from openmmlab_runs.config_files import changes, check_model_of
-    from openmmlab_runs.engine import load_config
+    from openmmlab_tools.config_files import changes, check_model_of
+    from openmmlab_tools.engine import load_config
+    from openmmlab_tools.own_data.descriptions import check_written
+    from openmmlab_tools.own_data.taken_data import take_data
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))

@@ -1,6 +1,6 @@
 """Evaluates a checkpoint of a detector, segmentor or classifier."""
-from openmmlab_runs.cli import parse_run_arguments, run_parser
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.cli import parse_run_arguments, run_parser
+from openmmlab_tools.errors import exit_on_error
 
 
 @exit_on_error
@@ -20,7 +20,7 @@ def main() -> None:
                         'so that at most this share of the objects of new images is missed, with a confidence of '
                         '95 %%; in thresholds.json')
     args = parse_run_arguments(parser)
-    from openmmlab_runs.engine import load_config, test
+    from openmmlab_tools.engine import load_config, test
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose, tta=args.tta, out=args.out, report=args.report,
          compare=args.compare, at_most_missed=args.at_most_missed)

@@ -1,8 +1,8 @@
 """Trains a detector, segmentor or classifier."""
 import sys
 
-from openmmlab_runs.cli import parse_run_arguments, run_parser
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.cli import parse_run_arguments, run_parser
+from openmmlab_tools.errors import exit_on_error
 
 AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 
@@ -16,8 +16,8 @@ def main() -> None:
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='resume from a checkpoint; without a value, from the last one in the work dir')
     args = parse_run_arguments(parser)
-    from openmmlab_runs.engine import load_config, train
-    from openmmlab_runs.engine.resuming import how_to_continue
+    from openmmlab_tools.engine import load_config, train
+    from openmmlab_tools.engine.resuming import how_to_continue
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     try:
         train(cfg, AMP_DTYPES.get(args.amp, args.amp), args.auto_scale_lr, args.resume, verbose=args.verbose)

@@ -1,4 +1,4 @@
-from openmmlab_runs.libraries import require
+from openmmlab_tools.libraries import require
 
 require('mmcv')
 

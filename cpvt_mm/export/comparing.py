@@ -13,11 +13,11 @@ from cpvt_mm.export.detector import Detector
 from cpvt_mm.export.exporting import Run, flatten, in_channels
 from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.version import __version__
-from openmmlab_runs.checkpoints.loading import bands_loader, normalization
-from openmmlab_runs.checkpoints.reading import read_checkpoint
-from openmmlab_runs.data.datasets import build_unread
-from openmmlab_runs.errors import UserError, as_sentence
-from openmmlab_runs.registry import in_scope
+from openmmlab_tools.checkpoints.loading import bands_loader, normalization
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.data.datasets import build_unread
+from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.registry import in_scope
 
 
 def describe(cfg: Config) -> dict[str, str]:

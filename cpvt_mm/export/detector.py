@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mmengine.config import ConfigDict
 from torch import Tensor, nn
 
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 
 NO_BOX = -1.  # score of padding entries, which are not boxes
 

@@ -20,11 +20,11 @@ from torch.export import ExportedProgram
 from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.models.pvt_parts import average_pool
-from openmmlab_runs.checkpoints.fitting import load_weights
-from openmmlab_runs.checkpoints.loading import build_model
-from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.files import check_free, whole_file
-from openmmlab_runs.libraries import logging_from
+from openmmlab_tools.checkpoints.fitting import load_weights
+from openmmlab_tools.checkpoints.loading import build_model
+from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.files import check_free, whole_file
+from openmmlab_tools.libraries import logging_from
 
 from .detector import Detector, to_detector
 from .pixel_decoder import take_any_size
@@ -215,7 +215,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None,
     """Builds a part of a config's model, in eval mode.
 
     Args:
-        cfg: See `openmmlab_runs.engine.load_config`.
+        cfg: See `openmmlab_tools.engine.load_config`.
         part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
         checkpoint: Weights of the whole model; required for a detector. Defaults to None: random weights.
         to_detector: What wraps a detector. Defaults to the one for RetinaNet.

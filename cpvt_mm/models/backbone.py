@@ -15,7 +15,7 @@ from cpvt_mm.tokens.grid import Size, pixels, to_output
 from cpvt_mm.tokens.packing import Layout
 from cpvt_mm.tokens.tracing import is_exported, is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
-from openmmlab_runs.hub import HubMixin
+from openmmlab_tools.hub import HubMixin
 
 from .init import init_parameters
 from .init_cfg import InitCfg, PretrainedInitMixin

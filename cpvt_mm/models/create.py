@@ -8,9 +8,9 @@ from typing import Any
 from mmengine.config import Config
 
 from cpvt_mm.zoo.members import MEMBERS, RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fitting import load_weights
-from openmmlab_runs.checkpoints.loading import backbone_config, build, build_model
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_tools.checkpoints.fitting import load_weights
+from openmmlab_tools.checkpoints.loading import backbone_config, build, build_model
+from openmmlab_tools.errors import UserError, did_you_mean
 
 from .cpvt import CPVT
 from .pyramid_cpvt import PyramidCPVT

@@ -7,8 +7,8 @@ from mmengine.model import BaseModule, PretrainedInit
 
 from cpvt_mm.registry import FUNCTIONS
 from cpvt_mm.tokens.validation import check_names
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.libraries import logging_from
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.libraries import logging_from
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 

@@ -14,7 +14,7 @@ from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.packing import Packing, pack
 from cpvt_mm.tokens.tracing import eager, is_exported, is_traced
 from cpvt_mm.tokens.validation import check_positive
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 
 from .layers import PatchEmbed
 

@@ -1,5 +1,5 @@
 """Swaps the backbones into existing configs of mmdet and mmseg."""
-from openmmlab_runs.config_files import read_config, to_delta, write_config
+from openmmlab_tools.config_files import read_config, to_delta, write_config
 
 from .probing import CannotSwap
 from .swapping import swap_backbone

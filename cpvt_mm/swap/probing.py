@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from cpvt_mm.archs import PYRAMID_ARCHS, STRIDES, PyramidArch
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.zoo.families import SAME_CLASSES, detect_format
-from openmmlab_runs.checkpoints.fitting import compare, refuse
-from openmmlab_runs.config_walk import dicts
-from openmmlab_runs.errors import UserError, explain, first_line
-from openmmlab_runs.registry import in_scope
+from openmmlab_tools.checkpoints.fitting import compare, refuse
+from openmmlab_tools.config_walk import dicts
+from openmmlab_tools.errors import UserError, explain, first_line
+from openmmlab_tools.registry import in_scope
 
 # The side of the image in pixels; SSD needs this size.
 SIDE = 320

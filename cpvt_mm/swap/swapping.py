@@ -12,9 +12,9 @@ from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.families import SAME, SAME_CLASSES, SWAPPED_IN, find_released
 from cpvt_mm.zoo.members import IMAGENET
-from openmmlab_runs.checkpoints.loading import bands_loader
-from openmmlab_runs.config_walk import dicts, walk
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.checkpoints.loading import bands_loader
+from openmmlab_tools.config_walk import dicts, walk
+from openmmlab_tools.errors import UserError
 
 from .probing import (
     CannotBuild,

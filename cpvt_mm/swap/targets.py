@@ -10,7 +10,7 @@ from cpvt_mm.archs import PLAIN_ARCHS, STRIDES, PlainArch, parse_arch
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import CLASSES
 from cpvt_mm.zoo.members import RELEASED, SCHEME
-from openmmlab_runs.config_walk import dicts
+from openmmlab_tools.config_walk import dicts
 
 from .probing import CannotSwap, Maps
 

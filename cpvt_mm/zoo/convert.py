@@ -5,11 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from openmmlab_runs.checkpoints.publishing import public_meta, write_checkpoint
-from openmmlab_runs.checkpoints.reading import read_weights
-from openmmlab_runs.checkpoints.restricted import is_safetensors
-from openmmlab_runs.errors import UserError, as_sentence
-from openmmlab_runs.files import check_free, to_bytes
+from openmmlab_tools.checkpoints.publishing import public_meta, write_checkpoint
+from openmmlab_tools.checkpoints.reading import read_weights
+from openmmlab_tools.checkpoints.restricted import is_safetensors
+from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.files import check_free, to_bytes
 
 from .families import FORMATS, Detected, detect_format
 from .renaming import Format

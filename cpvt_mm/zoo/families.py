@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from cpvt_mm.archs import PLAIN_ARCHS, TWINS_ARCHS
 from cpvt_mm.registry import FUNCTIONS
-from openmmlab_runs.checkpoints.fetching import Source
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_tools.checkpoints.fetching import Source
+from openmmlab_tools.errors import UserError, did_you_mean
 
 from . import deit, dino, pvt, rope_vit, twins
 from .members import APACHE, PVT, PVTV2, RELEASED, SCHEME, Member
@@ -79,6 +79,6 @@ def find_released(checkpoint: str | Path) -> Member | None:
 
 @FUNCTIONS.register_module()
 def source_of_weights(address: str) -> Source | None:
-    """Tells `openmmlab_runs` where weights lie, and under which terms."""
+    """Tells `openmmlab_tools` where weights lie, and under which terms."""
     released = find_released(address)
     return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from cpvt_mm.encodings.base import PositionEncoding
 from cpvt_mm.encodings.tables import LearnablePE
 from cpvt_mm.registry import FUNCTIONS
-from openmmlab_runs.checkpoints.fitting import compare, refuse
-from openmmlab_runs.checkpoints.reading import read_weights
-from openmmlab_runs.config_text import to_source
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.texts import some
+from openmmlab_tools.checkpoints.fitting import compare, refuse
+from openmmlab_tools.checkpoints.reading import read_weights
+from openmmlab_tools.config_text import to_source
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.texts import some
 
 from .families import Detected, detect_format, find_released
 from .plain import REGISTERS, STEM, PlainFormat

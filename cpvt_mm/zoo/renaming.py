@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 
 PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 'k': '[12]', 'q': 'proj|norm',
                 'p': 'weight|bias'}

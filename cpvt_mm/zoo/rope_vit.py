@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 
 from .plain import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
 from .renaming import Names, block

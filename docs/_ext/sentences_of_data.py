@@ -1,11 +1,11 @@
-"""A Sphinx extension that appends all sentences of openmmlab_data to reference/data_sentences, by file."""
+"""A Sphinx extension that appends all sentences of openmmlab_tools.own_data to reference/data_sentences, by file."""
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-DATA = Path(__file__).parents[2] / 'openmmlab_data'
+DATA = Path(__file__).parents[2] / 'openmmlab_tools.own_data'
 TELLING = ('UserError', 'leave', 'leave_all', 'remark', 'told', 'append')  # calls that take text for readers
 
 

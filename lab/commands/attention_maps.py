@@ -14,12 +14,12 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
 from lab import attention
 from lab.arguments import positive
-from openmmlab_runs.checkpoints.loading import to_input
-from openmmlab_runs.cli import add_cfg_options
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import exit_on_error
-from openmmlab_runs.files import list_images, write_figure
-from openmmlab_runs.pictures.images import read_image
+from openmmlab_tools.checkpoints.loading import to_input
+from openmmlab_tools.cli import add_cfg_options
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import exit_on_error
+from openmmlab_tools.files import list_images, write_figure
+from openmmlab_tools.pictures.images import read_image
 
 PANELS_A_ROW = 6
 

@@ -25,10 +25,10 @@ from lab.counting import Work
 from lab.counting import to_markdown as counts_to_markdown
 from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
-from openmmlab_runs.cli import resumable
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import held, write_text
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.cli import resumable
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import held, write_text
+from openmmlab_tools.texts import markdown_table
 
 HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', 'memory', 'GFLOP', 'max abs diff',
           'compile s')

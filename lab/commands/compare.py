@@ -18,10 +18,10 @@ from lab.arguments import positive
 from lab.processes import run_tasks
 from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
-from openmmlab_runs.cli import add_cfg_options, resumable
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import held
-from openmmlab_runs.texts import label, markdown_table
+from openmmlab_tools.cli import add_cfg_options, resumable
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import held
+from openmmlab_tools.texts import label, markdown_table
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')

@@ -11,9 +11,9 @@ from PIL import Image
 from rich.progress import track
 
 from lab.commands.toy_shapes import to_annotation, whole_folder
-from openmmlab_runs.data.findings import Finding, Kind, decode
-from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import write_image, write_text
+from openmmlab_tools.data.findings import Finding, Kind, decode
+from openmmlab_tools.errors import UserError, exit_on_error
+from openmmlab_tools.files import write_image, write_text
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')

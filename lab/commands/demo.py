@@ -8,7 +8,7 @@ from rich.progress import track
 from rich.table import Table
 
 from lab.commands.toy_shapes import write_toy_shapes
-from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_tools.errors import exit_on_error, say
 
 ROOT = Path(__file__).parents[2]
 NUCLEI = ROOT / 'demo/nuclei'
@@ -26,9 +26,9 @@ def main() -> None:
     args = parser.parse_args()
     from mmengine.runner import find_latest_checkpoint
 
-    from openmmlab_runs.engine import load_config, test, train
-    from openmmlab_runs.engine.console import readable_console
-    from openmmlab_runs.predict.predicting import predict
+    from openmmlab_tools.engine import load_config, test, train
+    from openmmlab_tools.engine.console import readable_console
+    from openmmlab_tools.predict.predicting import predict
     step = count(1)
 
     def begin(what: str) -> None:

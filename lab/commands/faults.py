@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten
 
 from lab.commands.toy_shapes import write_toy_shapes
 from lab.restarted_training import Training, descendants, send
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.texts import markdown_table
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'

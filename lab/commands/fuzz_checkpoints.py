@@ -25,11 +25,11 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT, load_pretrained
 from cpvt_mm.zoo.convert import convert_checkpoint
 from lab.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
-from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
-from openmmlab_runs.checkpoints.publishing import publish_model
-from openmmlab_runs.checkpoints.reading import open_checkpoint, read_checkpoint
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import to_bytes
+from openmmlab_tools.checkpoints.fitting import check_fits, load_weights
+from openmmlab_tools.checkpoints.publishing import publish_model
+from openmmlab_tools.checkpoints.reading import open_checkpoint, read_checkpoint
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import to_bytes
 
 ARCH = dict(embed_dims=(8, 8, 16, 16), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(1, 1, 1, 1),
             sr_ratios=(8, 4, 2, 1))

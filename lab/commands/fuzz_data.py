@@ -1,5 +1,5 @@
-"""Damages the data sets of tests/openmmlab_data/layouts.py, and does with each what new_config.py and check_dataset.py
-do.
+"""Damages the data sets of tests/openmmlab_tools/readers/layouts.py, and does with each what new_config.py and
+check_dataset.py do.
 
 Each case runs in a process of its own, and must end in a result, or in one sentence. In kinds that begin with
 'records', one record is doubled, moved beyond the border, or of an image that is called otherwise, and a sentence must
@@ -20,13 +20,13 @@ from rich.console import Console
 from cpvt_mm.data_config import BASES, CONFIGS, new_config
 from cpvt_mm.swap import read_config
 from lab.fuzzing import Case, fuzz, parser
-from openmmlab_data.checking import measure_all, to_table_of_findings
-from openmmlab_data.file_checks import check_files, find_copies
-from openmmlab_runs.data.config_datasets import plan_checks
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import as_sentence, exit_on_error
-from tests.openmmlab_data import layouts
-from tests.openmmlab_data.box_layouts import WRITERS, change_records
+from openmmlab_tools.data.config_datasets import plan_checks
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import as_sentence, exit_on_error
+from openmmlab_tools.own_data.checking import measure_all, to_table_of_findings
+from openmmlab_tools.own_data.file_checks import check_files, find_copies
+from tests.openmmlab_tools.readers import layouts
+from tests.openmmlab_tools.readers.box_layouts import WRITERS, change_records
 
 CONFIG = 'config'  # the kind whose config is damaged, not the data
 # Writers of each kind of data, and the tasks that its labels are for.

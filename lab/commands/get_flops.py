@@ -11,8 +11,8 @@ from torch import nn
 
 from lab.arguments import positive
 from lab.counting import count_flops
-from openmmlab_runs.errors import exit_on_error
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.errors import exit_on_error
+from openmmlab_tools.texts import markdown_table
 
 SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
 
@@ -31,7 +31,7 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> list[tuple[int, int]]
 
     The weights are random, so the second stage of a two-stage detector gets random proposals.
     """
-    from openmmlab_runs.checkpoints.loading import build
+    from openmmlab_tools.checkpoints.loading import build
     model = build(cfg, cfg.model)
     backbone = cast(nn.Module, model.backbone)
     image = torch.zeros(1, getattr(backbone, 'in_channels', 3), *shape)
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument('--shape', type=positive, nargs=2, metavar=('HEIGHT', 'WIDTH'),
                         help=f'image size in pixels (default: {SHAPES})')
     args = parser.parse_args()
-    from openmmlab_runs.engine import load_config
+    from openmmlab_tools.engine import load_config
     rows = []
     for path in track(args.configs, 'Counting'):
         cfg = load_config(path)

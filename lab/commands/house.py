@@ -17,7 +17,7 @@ import torch
 from cpvt_mm import PEG, create_backbone
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_data', 'openmmlab_compat', 'lab')
+PACKAGES = ('cpvt_mm', 'openmmlab_tools', 'lab')
 SOURCE = (*PACKAGES, 'tools', 'demo', 'projects')
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 

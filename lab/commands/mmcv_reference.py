@@ -1,4 +1,4 @@
-"""Stores what mmcv's compiled operators return for the cases of tests/openmmlab_compat/cases.py.
+"""Stores what mmcv's compiled operators return for the cases of tests/openmmlab_tools/compat/cases.py.
 
 With --compare, compares the operators of this environment with what is stored, and prints a markdown table.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 import mmcv._ext
 import numpy as np
 
-from openmmlab_runs.texts import markdown_table
-from tests.openmmlab_compat.cases import CASES, run
+from openmmlab_tools.texts import markdown_table
+from tests.openmmlab_tools.compat.cases import CASES, run
 
 ROOT = Path(__file__).parents[2]
 
-STORED = ROOT / 'tests/openmmlab_compat/compiled.npz'
+STORED = ROOT / 'tests/openmmlab_tools/compat/compiled.npz'
 
 
 def main() -> None:

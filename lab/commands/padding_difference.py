@@ -23,10 +23,10 @@ from lab.arguments import parse_sides
 from lab.features import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
 from lab.results import Row, write_report
 from lab.running import interleave
-from openmmlab_runs.checkpoints.loading import backbone_config, build
-from openmmlab_runs.config_files import read_config
-from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.checkpoints.loading import backbone_config, build
+from openmmlab_tools.config_files import read_config
+from openmmlab_tools.errors import UserError, exit_on_error
+from openmmlab_tools.texts import markdown_table
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',

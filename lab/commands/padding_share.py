@@ -17,8 +17,8 @@ from mmcv import rescale_size
 from cpvt_mm.models.several_sizes import padded_size
 from cpvt_mm.tokens.grid import Size
 from lab.arguments import positive
-from openmmlab_runs.errors import UserError, as_sentence, exit_on_error
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.errors import UserError, as_sentence, exit_on_error
+from openmmlab_tools.texts import markdown_table
 
 
 def parse_args() -> argparse.Namespace:

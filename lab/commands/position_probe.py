@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from cpvt_mm.models.create import create_backbone
 from lab.features import IMAGENET, draw_weights, panels, read_square, smooth_noise
 from lab.results import write_report
-from openmmlab_runs.checkpoints.loading import to_input
-from openmmlab_runs.errors import UserError, exit_on_error, first_line
-from openmmlab_runs.texts import label, markdown_table
+from openmmlab_tools.checkpoints.loading import to_input
+from openmmlab_tools.errors import UserError, exit_on_error, first_line
+from openmmlab_tools.texts import label, markdown_table
 
 PENALTIES = 10. ** torch.arange(-6, 6, dtype=torch.float64)  # for features of variance 1
 MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a regression

@@ -17,14 +17,14 @@ from PIL import Image
 from rich.progress import track
 
 from lab.simulated_reports import HEADER, table
-from openmmlab_runs.errors import UserError, exit_on_error, say
-from openmmlab_runs.evaluation import box_report, map_report
-from openmmlab_runs.evaluation.average_precision import box_metrics
-from openmmlab_runs.evaluation.comparison import compare
-from openmmlab_runs.evaluation.intervals import Draws
-from openmmlab_runs.evaluation.risk import score_that_misses
-from openmmlab_runs.files import list_images
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.errors import UserError, exit_on_error, say
+from openmmlab_tools.evaluation import box_report, map_report
+from openmmlab_tools.evaluation.average_precision import box_metrics
+from openmmlab_tools.evaluation.comparison import compare
+from openmmlab_tools.evaluation.intervals import Draws
+from openmmlab_tools.evaluation.risk import score_that_misses
+from openmmlab_tools.files import list_images
+from openmmlab_tools.texts import markdown_table
 
 SHARE, FIRST = 0.05, 50  # of the labels, and of the suspects
 IGNORED = 255

@@ -16,12 +16,12 @@ from rich.progress import track
 
 from lab.arguments import parse_sides
 from lab.results import MARKERS, Results, Row, write_report
-from openmmlab_runs.checkpoints.fetching import fetched, sha256
-from openmmlab_runs.cli import add_cfg_options, resumable
-from openmmlab_runs.engine import load_config, test
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.files import held
-from openmmlab_runs.texts import figure_text, label, markdown_table
+from openmmlab_tools.checkpoints.fetching import fetched, sha256
+from openmmlab_tools.cli import add_cfg_options, resumable
+from openmmlab_tools.engine import load_config, test
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import held
+from openmmlab_tools.texts import figure_text, label, markdown_table
 
 Mode = dict[str, Any]  # values of `model.test_cfg`
 # Values by size, for each metric and mode.

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 from rich.progress import track
 
-from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import held, write_image
+from openmmlab_tools.errors import UserError, exit_on_error
+from openmmlab_tools.files import held, write_image
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')

@@ -34,11 +34,11 @@ from lab.features import (
     smooth_noise,
 )
 from lab.results import write_report
-from openmmlab_runs.checkpoints.loading import backbone_config, to_input
-from openmmlab_runs.cli import add_cfg_options
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.texts import markdown_table
+from openmmlab_tools.checkpoints.loading import backbone_config, to_input
+from openmmlab_tools.cli import add_cfg_options
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import UserError, exit_on_error
+from openmmlab_tools.texts import markdown_table
 
 
 @dataclass(frozen=True)

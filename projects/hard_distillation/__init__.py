@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from openmmlab_runs.checkpoints.fitting import load_weights
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.libraries import require
+from openmmlab_tools.checkpoints.fitting import load_weights
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.libraries import require
 
 require('mmpretrain')
 

@@ -10,9 +10,9 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from cpvt_mm.registry import MODELS
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError
-from openmmlab_runs.libraries import require
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.libraries import require
 
 require('mmpretrain')
 

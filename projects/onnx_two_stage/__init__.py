@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.export import detector as one
 from cpvt_mm.export.detector import NO_BOX, Detections, Detector
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 
 
 # torch 2.6 does not find the schema of list[int].

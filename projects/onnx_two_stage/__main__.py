@@ -3,8 +3,8 @@ import sys
 
 from cpvt_mm.commands.export import export, parse_args
 from cpvt_mm.export import load_part
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import exit_on_error
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import exit_on_error
 from projects.onnx_two_stage import to_two_stage
 
 

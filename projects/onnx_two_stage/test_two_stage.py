@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm.export.comparing import compare
-from openmmlab_runs.checkpoints.loading import build
+from openmmlab_tools.checkpoints.loading import build
 from projects.onnx_two_stage import TwoStage, to_two_stage
 from tests.conftest import ROOT, refusal
 from tests.export import test_detector as one

@@ -10,8 +10,8 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.validation import check_positive
-from openmmlab_runs.libraries import require
-from openmmlab_runs.registry import METRICS
+from openmmlab_tools.libraries import require
+from openmmlab_tools.registry import METRICS
 
 require('mmdet')
 

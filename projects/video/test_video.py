@@ -12,8 +12,8 @@ from torch import nn
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from lab.study import read_study
-from openmmlab_runs import engine
-from openmmlab_runs.engine import load_config, train
+from openmmlab_tools import engine
+from openmmlab_tools.engine import load_config, train
 from projects.video import YouTubeVISMetric
 from projects.video.toy_video import write_toy_video
 from tests.conftest import refusal, toy_overrides

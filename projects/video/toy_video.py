@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from lab.commands import toy_shapes as toy
-from openmmlab_runs.errors import exit_on_error
-from openmmlab_runs.files import write_image
+from openmmlab_tools.errors import exit_on_error
+from openmmlab_tools.files import write_image
 
 # The shape of a class, and its direction: 1 is right, -1 is left, 0 is random.
 CLASSES = {

@@ -15,9 +15,9 @@ from torch import nn
 
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.zoo.members import RELEASED, SCHEME
-from openmmlab_runs import engine
-from openmmlab_runs.config_walk import arch_of
-from openmmlab_runs.engine import load_config, train
+from openmmlab_tools import engine
+from openmmlab_tools.config_walk import arch_of
+from openmmlab_tools.engine import load_config, train
 from tests.all_encodings import ENCODINGS
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.pictures import random_image
@@ -50,7 +50,7 @@ def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not
         match, cfg = ARCH_IN_NAME.search(path.stem), read(path)
         arch = match and path not in BASELINES and (match[2] or ARCHS[match[1]])
         assert arch_of(cfg.model.backbone) == (arch or None) or path in TOYS, path
-        assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook'), path
+        assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_tools.NonFiniteLossHook'), path
 
 
 @pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)
@@ -140,7 +140,7 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
     cfg, base = (copy.deepcopy(read(ROOT / f'configs/cpvt/mask-rcnn_cpvt-b_sfp_{rest}_coco.py'))
                  for rest in ('layer-decay_1x', '1x'))
     assert [one.optim_wrapper.pop('constructor') for one in (cfg, base)] == [
-        'cpvt_mm.LayerDecayOptimWrapperConstructor', 'openmmlab_runs.MergedOptimWrapperConstructor']
+        'cpvt_mm.LayerDecayOptimWrapperConstructor', 'openmmlab_tools.MergedOptimWrapperConstructor']
     assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7 and cfg.to_dict() == base.to_dict()
 
 
@@ -221,7 +221,7 @@ def test_what_mmpretrain_gives_and_a_model_changes_is_deits_recipe(name: str) ->
     assert (erasing.erase_prob, erasing.mode) == (0.25, 'rand')
     assert cfg.train_cfg.max_epochs == cfg.param_scheduler[-1].end == 300
     assert cfg.model.backbone.drop_path_rate == (0.2 if pyramid else 0.1)
-    assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook')
+    assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_tools.NonFiniteLossHook')
 
 
 @pytest.fixture(scope='session')

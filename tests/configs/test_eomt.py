@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import told_about
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.engine import load_config
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.test_batch_invariance import built, predict
 

@@ -15,7 +15,7 @@ from mmengine.logging import MessageHub
 from mmengine.runner import Runner
 from torch import Tensor
 
-from openmmlab_runs.engine import load_config, train
+from openmmlab_tools.engine import load_config, train
 
 from .test_configs import ARCH_IN_NAME, ARCHS, BASELINES, CONFIGS, EXAMPLES
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.predict.predicting import predict
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.predict.predicting import predict
 from tests.conftest import ROOT, UPERNET, Models
-from tests.openmmlab_runs.predict.test_sources import write_video
+from tests.openmmlab_tools.predict.test_sources import write_video
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run
 
@@ -76,7 +76,7 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
 
 def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr('openmmlab_runs.pictures.prediction.Prediction.plot', lambda found, *options: calls.append(
+    monkeypatch.setattr('openmmlab_tools.pictures.prediction.Prediction.plot', lambda found, *options: calls.append(
         options) or np.zeros((8, 8, 3), np.uint8))
     for options in ((), ('--no-labels', '--score-thr', 0), ('--score-thr', 0.5, '--score-thr', 'kite=0.25')):
         assert run('mmdet', images / 'a.png', *options) == ''
@@ -191,7 +191,7 @@ def test_a_video_that_breaks_off_is_told_and_others_are_painted(run: Run, out: P
     (['http://127.0.0.1:1/a.png'], 'http://127.0.0.1:1/a.png is an address, and none is fetched unless you allow it')])
 def test_options_are_checked_before_the_model_is_built(options: list[str], told: str, run_tool: Run, image: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('openmmlab_runs.predict.predicting.build_inferencer', None)
+    monkeypatch.setattr('openmmlab_tools.predict.predicting.build_inferencer', None)
     monkeypatch.chdir(image.parent)
     image.rename('a.png')
     Path('empty').mkdir()

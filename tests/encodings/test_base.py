@@ -13,8 +13,8 @@ from cpvt_mm import CPVT, POSITION_ENCODINGS, PyramidCPVT
 from cpvt_mm.encodings.base import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.tracing import CACHED, cached
-from openmmlab_runs.checkpoints.loading import backbone_config, build
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.checkpoints.loading import backbone_config, build
+from openmmlab_tools.engine import load_config
 from tests.all_encodings import ENCODINGS, STAGE, encode
 from tests.conftest import NARROW, ROOT, UPERNET
 from tests.models.conftest import Build, assert_named

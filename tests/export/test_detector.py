@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import compare
 from cpvt_mm.export.detector import NO_BOX, Detector, nms, to_detector
-from openmmlab_runs.checkpoints.loading import build
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.checkpoints.loading import build
+from openmmlab_tools.engine import load_config
 from tests.conftest import ROOT, refusal
 
 PYRAMID = dict(

@@ -17,7 +17,7 @@ from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
 from cpvt_mm.export.exporting import FORMATS, export_program
 from cpvt_mm.tokens.grid import Grid
-from openmmlab_runs.engine import load_config
+from openmmlab_tools.engine import load_config
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.export.conftest import SMALL

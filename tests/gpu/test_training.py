@@ -14,9 +14,9 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from openmmlab_runs.checkpoints.reading import read_checkpoint
-from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.errors import UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 from tests.processes import free_port
 
@@ -55,7 +55,7 @@ def amp(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
         monkeypatch.setattr(f'{module}.GradScaler', partial(torch.amp.GradScaler, 'cpu'))
         monkeypatch.setattr('mmengine.runner.amp.autocast', lambda **_: nullcontext())
-        monkeypatch.setattr('openmmlab_runs.engine.checks.get_device', lambda: 'cuda')
+        monkeypatch.setattr('openmmlab_tools.engine.checks.get_device', lambda: 'cuda')
 
 
 class Watch(Hook):

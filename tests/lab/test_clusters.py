@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.processes import run_tasks
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 from tests.processes import is_alive, wait_until
 
 

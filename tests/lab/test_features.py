@@ -15,10 +15,10 @@ from lab.commands.translation_equivariance import measure, measure_backbone, rem
 from lab.features import ENCODINGS as COMPARED
 from lab.features import draw_weights, smooth_noise
 from lab.shown_model import ShownModel
-from openmmlab_runs.checkpoints.loading import to_input
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.pictures.images import read_image
-from openmmlab_runs.predict.predicting import build_inferencer, infer, predict
+from openmmlab_tools.checkpoints.loading import to_input
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.pictures.images import read_image
+from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
 from tests.pictures import is_drawn, random_image

@@ -17,7 +17,7 @@ from lab.__main__ import find_commands
 from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.commands.numbers_of_docs import NUMBER, tables
 from lab.fuzzing import run_alone
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.errors import UserError
 from tests.conftest import ROOT
 from tests.tools.conftest import Run
 

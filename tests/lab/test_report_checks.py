@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from lab import simulated_reports
-from openmmlab_runs.evaluation.average_precision import box_metrics
+from openmmlab_tools.evaluation.average_precision import box_metrics
 
 
 @pytest.mark.parametrize('names', [['cat'], ['cat', 'dog']])

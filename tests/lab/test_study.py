@@ -10,9 +10,9 @@ from lab.commands.compare import plot, to_markdown
 from lab.results import Results
 from lab.study import Run as StudyRun
 from lab.study import read_study
-from openmmlab_runs import engine
-from openmmlab_runs.checkpoints.loading import backbone_config, build
-from openmmlab_runs.engine import load_config
+from openmmlab_tools import engine
+from openmmlab_tools.checkpoints.loading import backbone_config, build
+from openmmlab_tools.engine import load_config
 from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
 from tests.swap.test_swapping import get

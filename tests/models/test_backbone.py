@@ -10,8 +10,8 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.errors import UserError
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.errors import UserError
 from tests.conftest import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
 from tests.models.conftest import Build, both
 

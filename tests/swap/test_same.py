@@ -10,8 +10,8 @@ from mmengine.runner import load_checkpoint
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import same_backbone
-from openmmlab_runs.checkpoints.fitting import check_load_from, load_weights, renamed
-from openmmlab_runs.checkpoints.reading import open_checkpoint
+from openmmlab_tools.checkpoints.fitting import check_load_from, load_weights, renamed
+from openmmlab_tools.checkpoints.reading import open_checkpoint
 from tests.conftest import build_model, refusal
 
 SIZES = dict(embed_dims=8, num_layers=[1, 2, 1, 1], num_heads=[1, 2, 5, 8])

@@ -14,11 +14,11 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
 from cpvt_mm.data_config import new_config
-from openmmlab_data.file_checks import Checked, Labels, check_sample
-from openmmlab_runs.data.datasets import SampleFiles
-from openmmlab_runs.data.findings import Finding, Kind, decode
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.pictures.images import LOSES_BITS, has_16_bits
+from openmmlab_tools.data.datasets import SampleFiles
+from openmmlab_tools.data.findings import Finding, Kind, decode
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.own_data.file_checks import Checked, Labels, check_sample
+from openmmlab_tools.pictures.images import LOSES_BITS, has_16_bits
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -191,7 +191,7 @@ def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path
         yield Checked([Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('openmmlab_data.checking.check_files', check_files)
+    monkeypatch.setattr('openmmlab_tools.own_data.checking.check_files', check_files)
     options = [f'{split}_dataloader.dataset.data_root={data}' for split in SPLITS]
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out', '--cfg-options', *options) == 'Interrupted.'
     [row] = read_rows(tmp_path / 'out/findings.csv.unfinished')

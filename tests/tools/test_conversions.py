@@ -14,9 +14,9 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.export import exporting, load_part
 from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
 from lab.commands.toy_shapes import CLASSES
-from openmmlab_runs.data.config_datasets import plan_checks
-from openmmlab_runs.engine import load_config
-from openmmlab_runs.files import write_image
+from openmmlab_tools.data.config_datasets import plan_checks
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.files import write_image
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
 from tests.export import test_detector as detectors
 from tests.tools.conftest import Capture, Run

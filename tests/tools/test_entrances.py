@@ -70,7 +70,7 @@ def saved(make: Callable[[Content], object]) -> Fault:
     return lambda content, path: torch.save(make(content), path)
 
 
-# Others of the same kinds are in tests/openmmlab_runs/checkpoints/test_reading.py.
+# Others of the same kinds are in tests/openmmlab_tools/checkpoints/test_reading.py.
 FAULTS: dict[str, Fault] = {
     'nan': damage('state_dict'), 'nan in an average': damage('ema_state_dict'),
     'names': saved(lambda content: dict(content, state_dict=dict.fromkeys(content['state_dict'], 'x'))),

@@ -23,7 +23,7 @@ def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatc
     def interrupt(*args: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('openmmlab_runs.engine.train', interrupt)
+    monkeypatch.setattr('openmmlab_tools.engine.train', interrupt)
     if checkpoint:
         (tmp_path / 'last_checkpoint').write_text(checkpoint)
     assert run_tool('train.py', UPERNET, '--work-dir', tmp_path) == f'Interrupted: {words}.'

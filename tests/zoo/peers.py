@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.zoo.members import PVT
-from openmmlab_runs.libraries import require
+from openmmlab_tools.libraries import require
 
 # mmdet's and mmseg's heads all have the width of the first; MiT has one ratio of MLPs.
 SIZES: dict[str, Any] = dict(embed_dims=[8, 16, 40, 64], depths=[1, 2, 1, 1], num_heads=[1, 2, 5, 8],

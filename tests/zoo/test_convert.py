@@ -11,9 +11,9 @@ from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.zoo.convert import convert_checkpoint
-from openmmlab_runs.checkpoints.publishing import publish_model
-from openmmlab_runs.checkpoints.reading import read_checkpoint
-from openmmlab_runs.files import META
+from openmmlab_tools.checkpoints.publishing import publish_model
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.files import META
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.zoo.test_renaming import assert_same, shaken
 

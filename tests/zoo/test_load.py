@@ -14,7 +14,7 @@ from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
 from cpvt_mm.zoo.members import PVT
 from cpvt_mm.zoo.renaming import Format
-from openmmlab_runs.texts import some
+from openmmlab_tools.texts import some
 from tests.conftest import GOLDEN, NARROW, pretrained, refusal
 from tests.zoo.test_renaming import PEG, TABLE, narrow
 

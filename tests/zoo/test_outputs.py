@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm import CPVT, load_pretrained
 from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.members import RELEASED
-from openmmlab_runs.checkpoints.fitting import load_weights
+from openmmlab_tools.checkpoints.fitting import load_weights
 from tests.conftest import GOLDEN, golden_cases, pretrained
 from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, randomized
 from tests.zoo.peers import PEERS, build, peer

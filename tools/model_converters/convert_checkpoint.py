@@ -7,8 +7,8 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from openmmlab_runs.cli import import_lightly
-from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_tools.cli import import_lightly
+from openmmlab_tools.errors import exit_on_error, say
 
 
 def parse_args() -> argparse.Namespace:

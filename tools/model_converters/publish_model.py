@@ -7,7 +7,7 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_tools.errors import exit_on_error, say
 
 
 def parse_args() -> argparse.Namespace:
@@ -20,7 +20,7 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    from openmmlab_runs.checkpoints.publishing import publish_model
+    from openmmlab_tools.checkpoints.publishing import publish_model
     path, left_out = publish_model(args.source, args.stem)
     say(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
 

@@ -20,7 +20,7 @@ train_dataloader = dict(
             dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
             dict(type='RandomCrop', crop_size=(320, 320)),
             dict(type='RandomFlip', prob=0.75, direction=['horizontal', 'vertical', 'diagonal']),
-            dict(type='openmmlab_runs.KeepVisibleObjects'),
+            dict(type='openmmlab_tools.KeepVisibleObjects'),
             dict(type='PackDetInputs'),
         ]))
 val_dataloader = dict(

@@ -22,7 +22,7 @@ train_dataloader = dict(
             dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
             dict(type='Resize', scale=scale, keep_ratio=True),
             dict(type='RandomFlip', prob=0.5),
-            dict(type='openmmlab_runs.KeepVisibleObjects'),
+            dict(type='openmmlab_tools.KeepVisibleObjects'),
             dict(type='PackDetInputs'),
         ]))
 val_dataloader = dict(

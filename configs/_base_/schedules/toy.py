@@ -6,7 +6,7 @@ test_cfg = dict(type='TestLoop')
 
 optim_wrapper = dict(
     type='OptimWrapper',
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05, fused=True),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),

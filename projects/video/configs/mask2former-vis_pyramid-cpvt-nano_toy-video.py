@@ -66,7 +66,7 @@ val_dataloader = dict(
         data_prefix=dict(img_path='images/validation'),
         pipeline=[load_frames, dict(type='PackTrackInputs')]))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='openmmlab_runs.YouTubeVISMetric', format_only=False)
+val_evaluator = dict(type='openmmlab_tools.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
 
 max_iters = 2000
@@ -74,7 +74,7 @@ train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
-    constructor='openmmlab_runs.MergedOptimWrapperConstructor',
+    constructor='openmmlab_tools.MergedOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, fused=True),
     paramwise_cfg=dict(custom_keys=dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))),
     clip_grad=dict(max_norm=1.))
@@ -85,5 +85,5 @@ param_scheduler = [
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
     checkpoint=dict(interval=200, max_keep_ckpts=2),
-    non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
+    non_finite_loss=dict(type='openmmlab_tools.NonFiniteLossHook'))
 randomness = dict(seed=0)

@@ -1,0 +1,107 @@
+"""Builds models of configs and parts of them, whose parts must fit, and normalizes images as configs do."""
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS
+from torch import Tensor, nn
+
+from openmmlab_tools.config_walk import walk
+from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.registry import in_scope
+
+
+def backbone_config(cfg: Config) -> ConfigDict:
+    if 'backbone' not in cfg.get('model', {}):
+        raise UserError(f'config {cfg.filename} has no model.backbone: use a config that sets one.')
+    return cfg.model.backbone
+
+
+def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
+    """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
+    fault = f'the {part.get("type", "model")} of config {cfg.filename} cannot be built'
+    with in_scope(cfg.get('default_scope')), as_sentence(fault, 'correct it', OSError, ImportError):
+        return MODELS.build(copy.deepcopy(part))  # some models change their config
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """Builds the model of a config as mmengine's runner does; a UserError if it cannot, or its parts do not fit."""
+    part = dict(cfg.get('model') or {})
+    if cfg.get('data_preprocessor'):
+        part.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = revert_sync_batchnorm(build(cfg, part))
+    check_model(model)
+    return model
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model.
+
+    This is of backbones that tell the channels of their images and maps, `in_channels` and a tuple `out_channels`.
+    """
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        channels, maps = getattr(backbone, 'in_channels', None), getattr(backbone, 'out_channels', None)
+        if isinstance(channels, int) and isinstance(maps, tuple):
+            mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
+            # torch would silently broadcast a grey image.
+            if isinstance(mean, Tensor) and len(mean) not in (1, channels):
+                raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
+                                f'{channels}: set in_channels=3, or, to use all channels, load images with '
+                                'openmmlab_tools.LoadBandsFromFile, normalize them with Normalize at the end of the '
+                                'pipelines, and set mean=None, std=None and bgr_to_rgb=False of data_preprocessor.')
+            _check_readers(part, [*maps])
+
+
+def _check_readers(part: nn.Module, given: list[int]) -> None:
+    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    neck = getattr(part, 'neck', None)
+    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
+        reader = getattr(part, name, None)
+        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
+        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
+            continue
+        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
+        if list(taken) not in (maps, maps[::-1]):
+            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
+                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
+
+
+def bands_loader(pipeline: Any) -> dict[str, Any] | None:
+    """Returns the part of a config of a pipeline, or of what has one, that is a LoadBandsFromFile, or None."""
+    return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
+
+
+def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
+    """Returns mean and standard deviation (zeros and ones by default), and whether images are RGB, not BGR.
+
+    They are those of the data preprocessor, or those of `Normalize` in the pipeline after `LoadBandsFromFile`.
+    """
+    if loader := bands_loader(cfg.get('test_dataloader')):
+        step = next((part for _, part in walk(cfg.test_dataloader) if part.get('type') == 'Normalize'), {})
+        count = loader['channels']
+        return list(step.get('mean') or [0.] * count), list(step.get('std') or [1.] * count), True
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    # mmpretrain calls it to_rgb.
+    is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
+    return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
+
+
+def to_input(image: np.ndarray, cfg: Config) -> Tensor:
+    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
+    check_takes_rgb(cfg.model.get('backbone', {}).get('in_channels', 3))
+    mean, std, is_rgb = normalization(cfg)
+    channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
+    normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return torch.from_numpy(normalized).permute(2, 0, 1)[None].contiguous()
+
+
+def check_takes_rgb(in_channels: int) -> None:
+    """Raises a UserError if a backbone takes another number of channels than three."""
+    if in_channels != 3:
+        raise UserError(f'in_channels of the backbone is {in_channels}, but this needs a backbone for RGB images: use '
+                        'another config.')

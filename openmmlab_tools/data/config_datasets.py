@@ -1,0 +1,308 @@
+"""Checks the annotations of all datasets of a config, and stops a run whose annotations are wrong."""
+import logging
+import os
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.logging import print_log
+
+from openmmlab_tools.config_walk import dicts
+from openmmlab_tools.errors import UserError, explain, first_line, missing_file, show
+from openmmlab_tools.model_keys import (
+    Classes,
+    Key,
+    keys_of_classes,
+    keys_of_queries,
+    limits_of_boxes,
+    slides_without_windows,
+)
+from openmmlab_tools.pictures.bands import read_header
+from openmmlab_tools.registry import in_scope
+from openmmlab_tools.texts import some
+
+from .coco import WRITE_ANEW, image_ids, read_coco
+from .datasets import (
+    MISSING,
+    SPLITS,
+    SampleFiles,
+    build_unread,
+    check_annotations,
+    known_classes,
+    layout_of,
+    loads_masks,
+    unwrap,
+)
+from .findings import Finding, Kind, UnusableFile
+from .named_files import check_presence, check_sizes
+
+# Faults that would make training or testing fail, or make it use wrong labels or images.
+FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
+         Kind.CLASS_WEIGHTS, Kind.QUERIES, Kind.WINDOWS,
+         Kind.IMAGE, Kind.LABEL_MAP, Kind.IMAGE_SIZE, Kind.LABEL_MAP_SIZE}
+LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
+# What to do about faults that are not those of a file.
+REMEDIES = {
+    Kind.REPAIR: WRITE_ANEW,
+    Kind.EVALUATOR: 'correct the path',
+    Kind.BATCH: 'set it to 1',
+    **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
+                    '.data_prefix'),
+    **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.CLASS_WEIGHTS),
+                    'correct it, or {name}.metainfo.classes'),
+    Kind.QUERIES: 'set it to that',
+    Kind.WINDOWS: "set it to 'whole'",
+    Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
+                   "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
+
+
+@dataclass
+class Plan:
+    """The faults in the annotations of one dataset, and the files that are still to check."""
+    splits: list[str]  # whose dataloaders have the dataset: 'train', 'val', 'test', or several of them
+    name: str  # the dotted name of the dataset's config
+    dataset: BaseDataset | None = None  # see `build_unread`; None if it cannot be built
+    heads: dict[str, int] = field(default_factory=dict)  # that must have its classes, each with its `num_classes`
+    findings: list[Finding] = field(default_factory=list)  # found without decoding files
+    samples: list[SampleFiles] = field(default_factory=list)  # to check; empty if the annotations cannot be read
+    fatal: set[Kind] = field(default_factory=FATAL.copy)  # with which it fails, or reads a wrong class or mask
+
+
+def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
+    plans = _plans(cfg, splits)
+    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
+    _forget_named(cfg, splits, plans)
+    for plan in plans:
+        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
+        if shared and plan.splits != ['train']:
+            plan.findings.append(Finding(
+                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
+                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
+    return plans
+
+
+def _plans(cfg: Config, splits: Sequence[str]) -> list[Plan]:
+    datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
+            # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
+            key = repr({**dataset, 'pipeline': loads_masks(dataset)})
+            datasets.setdefault(key, ([], name, dataset))[0].append(split)
+    with in_scope(cfg.default_scope):
+        return [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+
+
+def _forget_named(cfg: Config, splits: Sequence[str], plans: Sequence[Plan]) -> None:
+    """Removes notes on images that another dataset of the config reads: all splits may share a folder."""
+    def forget(readers: Sequence[Plan]) -> bool:
+        read = {os.path.normpath(sample.image) for plan in readers for sample in plan.samples}
+        for plan in plans:
+            plan.findings[:] = [one for one in plan.findings
+                                if one.kind is not Kind.NOT_NAMED or os.path.normpath(one.file) not in read]
+        return any(one.kind is Kind.NOT_NAMED for plan in plans for one in plan.findings)
+
+    if forget(plans):  # only then it is worth the time to read the annotations of the other splits
+        forget(_plans(cfg, [split for split in SPLITS if split not in splits]))
+
+
+def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
+    plan = Plan(splits, name)
+    findings = plan.findings
+    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
+    try:
+        plan.dataset = built = build_unread(dataset)
+        classes = known_classes(built) if layout_of(type(built)) != 'images' else None
+        keys = [*keys_of_classes(cfg.get('model') or {}, classes, cfg.default_scope)] if classes and (
+            not dataset.get('return_classes')) else []  # else the model compares with texts
+        plan.heads = {str(key): key.value for key in keys if key.name == 'num_classes' and isinstance(key.value, int)}
+        faults, plan.samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
+        if classes:
+            findings += _check_keys(keys, classes, is_trained='train' in splits)
+            if splits != ['train']:
+                findings += _check_limits(cfg, classes)
+        findings += [*faults, *check_presence(built, dataset, plan.samples)]
+    except UnusableFile as error:
+        findings.append(Finding(Kind.DATASET, error.file, error.detail))
+    except UserError as error:  # of a store or an archive
+        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {error}'))
+    except Exception as error:  # datasets can raise any error
+        path = missing_file(error) if isinstance(error, FileNotFoundError) else None
+        findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
+            Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
+            f'is not checked ({explain(error)})'))
+    findings += _check_batches(cfg, splits, plan.samples)
+    for split in splits:
+        findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
+    plan.fatal |= {kind for kind, fails in ((Kind.DUPLICATE_ANNOTATION, getattr(plan.dataset, 'ANN_ID_UNIQUE', False)),
+                                            (Kind.MASK, needs_masks)) if fails}
+    return plan
+
+
+def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleFiles]) -> Iterator[Finding]:
+    """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
+    for split in splits:
+        loader = cfg[f'{split}_dataloader']
+        resizes = [step for step in dicts(loader['dataset'].get('pipeline')) if step.get('type') == 'Resize']
+        if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
+                not step.get('keep_ratio') and step.get('scale') for step in resizes):
+            continue
+        first: dict[tuple[int, int], str] = {}  # of each size
+        for sample in samples:
+            with suppress(UserError):  # in a store, or damaged: other checks tell
+                first.setdefault(read_header(sample.image)[:2], sample.image)
+            if len(first) > 1:
+                yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
+                              f'several sizes ({" and ".join(first.values())}), which mmseg does not batch')
+                break
+
+
+def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iterator[Finding]:
+    """Compares the keys of a model that depend on classes with those of a dataset; only training reads weights."""
+    of_dataset = f'the dataset has {len(classes.names)} classes ({some(classes.names)})'
+    if classes.stuff is not None:
+        of_dataset += f', {classes.things} of them things and {classes.stuff} stuff'
+    for key in keys:
+        if isinstance(key.value, int) and key.value != key.needed:
+            yield Finding(Kind.NUM_CLASSES if key.value > key.needed else Kind.TOO_FEW_CLASSES, str(key),
+                          f'is {key.value}, but {of_dataset}')
+        elif is_trained and key.name == 'class_weight' and isinstance(key.value, list | tuple) and (
+                len(key.value) != len(key.needed)):
+            more = ', and one weight is for no object' * (len(key.needed) > len(classes.names))
+            yield Finding(Kind.CLASS_WEIGHTS, str(key), f'has {len(key.value)} weights, but needs {len(key.needed)}: '
+                          f'{of_dataset}{more}')
+
+
+def _check_limits(cfg: Config, classes: Classes) -> Iterator[Finding]:
+    """Finds settings of a model with which the first validation would fail."""
+    model = cfg.get('model') or {}
+    for key in limits_of_boxes(model, classes, cfg.default_scope):
+        if key.value != key.needed:
+            queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, cfg.default_scope))
+            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
+                          f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
+    if slides_without_windows(model, cfg.default_scope):
+        yield Finding(Kind.WINDOWS, 'model.test_cfg.mode', 'is slide, but mmseg\'s Mask2FormerHead makes masks of the '
+                      'whole image for each window')
+
+
+def task_of(cfg: Config) -> str:
+    """Returns the task that a config is for: 'boxes', 'instances', 'panoptic' or 'semantic'."""
+    if cfg.get('default_scope') == 'mmseg':
+        return 'semantic'
+    if any(str(metric.get('type')).endswith('PanopticMetric') for metric in dicts(cfg.get('val_evaluator'))):
+        return 'panoptic'
+    return 'instances' if asks_for_masks(cfg, 'val') else 'boxes'
+
+
+def asks_for_masks(cfg: Config, split: str) -> bool:
+    return any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
+
+
+def _annotation_file(dataset: dict[str, Any]) -> str:
+    return os.path.join(str(dataset.get('data_root') or ''), str(dataset.get('ann_file') or ''))
+
+
+def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
+    for metric in dicts(cfg.get(name)):
+        kind, of_dataset = str(metric.get('type')), str(dataset.get('type'))
+        if kind.endswith('CocoMetric') and not of_dataset.endswith('CocoPanopticDataset'):
+            faults = _faults_of_metric(metric, dataset)
+        elif kind.endswith(('CocoMetric', 'CocoPanopticMetric')):
+            faults = _lacking_images(metric, dataset)
+        else:
+            continue
+        for fault in faults:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', fault)
+
+
+def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields why a metric of COCO does not fit a dataset, if it reads another annotation file."""
+    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
+    if not file or os.path.normpath(file) == os.path.normpath(own):
+        return
+    try:
+        annotated, tested = read_coco(file, metric.get('backend_args')), read_coco(own, dataset.get('backend_args'))
+    except (FileNotFoundError, UserError) as error:
+        yield f'is {file}, which cannot be read ({first_line(error).rstrip(".")})'
+        return
+    images = {one['id']: one for one in annotated['images']}
+    unknown = [one for one in tested['images'] if one['id'] not in images]
+    if unknown:
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images of {own}'
+        return
+    for one in tested['images']:
+        other = images[one['id']]
+        if not _is_same_name(one['file_name'], other['file_name']):
+            yield (f'is {file}, which names the image with id {one["id"]} {other["file_name"]}, but its name is '
+                   f'{one["file_name"]} in {own}')
+            return
+        if (one['width'], one['height']) != (other['width'], other['height']):
+            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but it has '
+                   f'{one["width"]} x {one["height"]} in {own}')
+            return
+    boxes, others = ({(one['image_id'], *map(round, one['bbox'])) for one in coco['annotations']}
+                     for coco in (tested, annotated))
+    if boxes and boxes.isdisjoint(others):  # such as another split, with ids and names that begin anew
+        yield f'is {file}, which has none of the {len(boxes)} objects of {own}'
+
+
+def _is_same_name(name: str, other: str) -> bool:
+    """Returns whether two names end with the same parts; one of them may have more folders."""
+    parts, others = (posixpath.normpath(one).split('/') for one in (name, other))
+    length = min(len(parts), len(others))
+    return parts[-length:] == others[-length:]
+
+
+def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
+    """Yields which images of a panoptic dataset the file of a metric lacks; its segments are no objects with ids."""
+    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
+    if not file or os.path.normpath(file) == os.path.normpath(own):
+        return
+    try:
+        annotated = {*image_ids(file, metric.get('backend_args'))}
+        tested = image_ids(own, dataset.get('backend_args'))
+    except (FileNotFoundError, UserError) as error:
+        yield f'is {file}, which cannot be compared with {own} ({first_line(error).rstrip(".")})'
+        return
+    if unknown := [id for id in tested if id not in annotated]:
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {own}'
+
+
+def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
+    """Logs faults in COCO's and ADE20K's annotations, without images. A UserError if a file cannot be used, mmdet would
+    fail on it, or labels would mean other classes.
+    """
+    for plan in plan_checks(cfg, splits):
+        # Pipelines compare sizes while they load.
+        turned = check_sizes(plan.samples, len(plan.samples) // LOOKED_AT + 1)
+        plan.findings.extend(one for one in turned if one.kind is Kind.TURNED)
+        for kind in Kind:
+            found = [finding for finding in plan.findings if finding.kind is kind]
+            if found and kind in plan.fatal:
+                raise UserError(_error(found, plan.name))
+            if found and kind is not Kind.NOT_CHECKED:
+                sentence = f'{_sentence(found)}; the command check finds all.'
+                if found[0].is_error:
+                    print_log(sentence, 'current', logging.WARNING)
+                else:
+                    show(f'note: {sentence}')
+
+
+def _sentence(found: Sequence[Finding]) -> str:
+    more = f' (and {len(found) - 1} more of this kind)' if len(found) > 1 else ''
+    return f'{found[0].file} {found[0].detail}{more}'
+
+
+def _error(found: Sequence[Finding], name: str) -> str:
+    first = found[0]
+    if first.kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
+        advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
+        return f'{first.file} {first.detail}{advice if first.detail == MISSING else ""}'
+    remedy = REMEDIES.get(first.kind, 'correct the file').format(name=name)
+    return f'{_sentence(found)}: {remedy} (the command check finds all).'

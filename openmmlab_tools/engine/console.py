@@ -1,0 +1,121 @@
+"""The console of a run: lines for readers, warnings, and progress. The log file has all that mmengine logs."""
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import TextIOWrapper
+from typing import Any, TextIO
+
+from mmengine.dist import is_main_process
+from mmengine.logging import MMLogger, print_log
+from mmengine.runner import Runner
+
+from openmmlab_tools.errors import SHOWN, filter_for_readers, say, show
+from openmmlab_tools.files import near
+from openmmlab_tools.redaction import redact_text
+
+# What pycocotools, and mmengine without a logger, print about their work.
+TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
+                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray|'
+                  'loads checkpoint by|the model and loaded state dict|could not import)', re.I)
+# Warnings of these libraries about their own code, in every run. They are in the log only.
+OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', 'The draw is False',
+                '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved', 'The prefix is not',
+                'Failed to search registry', 'Default ``avg_non_ignore`` is False', 'torch.meshgrid: in an upcoming',
+                # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
+                'Resumed iteration number is not divisible by')
+# What is printed of a line of mmengine's LoggerHook: learning rates, the time left, and the loss.
+PROGRESS = re.compile(r'\S*lr: \S+|\beta: .+?(?=  )|\bloss: \S+')
+
+
+class ReaderHandler(logging.Handler):
+    """Prints what is for readers, progress, errors, and each warning of the main process once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = sys.stdout  # mmengine's MLflowVisBackend asks all handlers of a logger for it
+        self.warnings: set[str] = set()
+        self.replaced: list[tuple[MMLogger, logging.Handler]] = []
+
+    def attach(self, logger: MMLogger) -> None:
+        logger.addFilter(filter_for_readers)
+        for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
+            self.setLevel(handler.level)
+            self.replaced.append((logger, handler))
+            logger.removeHandler(handler)
+            logger.addHandler(self)
+
+    def detach(self) -> None:
+        for logger, handler in self.replaced:
+            logger.removeHandler(self)
+            logger.addHandler(handler)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage().strip()
+        if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
+            say(f'\n{message}\n' if '\n' in message else message)
+        elif record.module == 'logger_hook' and 'eta: ' in message:
+            step, _, values = message.partition(']  ')
+            say('  '.join([f'{step}]', *PROGRESS.findall(values)]) if values else message)
+        elif (record.levelno == logging.WARNING and message not in self.warnings
+              and not message.startswith(OF_EVERY_RUN) and is_main_process()):
+            self.warnings.add(message)
+            first, *more = message.split('\n')
+            say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
+
+
+class Output:
+    """A stream without known secrets; what libraries print about their work, with names of files, goes to the log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_talk = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        if self.is_talk and text == '\n':  # `print` writes it by itself
+            self.is_talk = False
+            return 1
+        self.is_talk = TALK.match(text) is not None
+        if not self.is_talk:
+            return self.stream.write(redact_text(text))
+        print_log(text.strip(), 'current')
+        return len(text)
+
+
+class ReadableRunner(Runner):
+    """mmengine's runner, whose logger prints as the one before it, from its first line."""
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
+        logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(filter_for_readers)
+        for file in logger.handlers:
+            if isinstance(file, logging.FileHandler) and isinstance(file.stream, TextIOWrapper):
+                file.stream.reconfigure(encoding='utf-8', errors='backslashreplace')  # for any names of files
+        for handler in handlers:
+            handler.attach(logger)
+            show(f'Checking model and data. All details are in {near(logger.log_file)}.')
+        return logger
+
+
+@contextmanager
+def readable_console(verbose: bool = False) -> Iterator[None]:
+    """Prints only what is for readers in the `with` block, unless `verbose`."""
+    with redirect_stdout(Output(sys.stdout)), redirect_stderr(Output(sys.stderr)), warnings.catch_warnings():
+        if verbose:
+            yield
+            return
+        handler = ReaderHandler()
+        handler.attach(MMLogger.get_current_instance())
+        handler.setLevel(logging.INFO)  # until the runner has its own logger: this may be of a quieter run
+        warnings.showwarning = lambda message, category, filename, lineno, *rest: print_log(
+            f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
+        try:
+            yield
+        finally:
+            handler.detach()

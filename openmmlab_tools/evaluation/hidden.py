@@ -1,0 +1,56 @@
+"""Sentences on what the number of a metric hides: limits of boxes, thresholds of scores, and missing labels."""
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from hotcoco import COCO
+from mmengine.config import Config
+
+from openmmlab_tools.config_walk import walk
+
+from .confusion import Confusion
+
+HIDDEN = 'hidden'  # the key of the message hub for the sentences on the last validation or test
+
+
+def what_is_hidden(confusion: Confusion, cfg: Config) -> list[str]:
+    """Returns the sentences on a validation or test; none on a fault that it does not have."""
+    return [*_of_boxes(confusion, cfg), *_of_pixels(confusion)]
+
+
+def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
+    for metric in confusion.metrics if confusion.boxes else ():
+        if getattr(metric, 'compared', None):
+            limit = 100 if 100 in metric.proposal_nums else metric.proposal_nums[-1]
+            objects, boxes = (_crowded(coco, limit) for coco in metric.compared)
+            if objects or boxes:
+                yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more '
+                       f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums '
+                       f"of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, {max(objects + boxes)}).")
+            if metric.untested:
+                yield (f'The ann_file of the metric has {metric.untested} more images, which were not tested and do '
+                       'not count.')
+            empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
+            if empty:
+                yield (f'{len(empty)} of {len(metric.compared[0].imgs)} images have no annotation, so each box there '
+                       'counts as wrong.')
+    for path, part in walk(cfg.model.get('test_cfg')) if confusion.boxes else ():
+        if (score := part.get('score_thr') or 0) > 0:
+            name = '.'.join(map(str, ('model.test_cfg', *path, 'score_thr')))
+            yield f'The metric has no boxes with a score up to {score} ({name}), which lowers mAP.'
+
+
+def _crowded(coco: COCO, limit: int) -> list[int]:
+    """Returns the numbers of boxes of each image and class that has more than a limit."""
+    counts = Counter((one['image_id'], one['category_id']) for one in coco.anns.values() if not one['iscrowd'])
+    return [count for count in counts.values() if count > limit]
+
+
+def _of_pixels(confusion: Confusion) -> Iterator[str]:
+    counts: Any = [one.to_dense() for one in confusion.counts.values()]
+    outside = [int(one[-1].sum()) for one in counts]
+    if any(outside):
+        yield (f'{sum(outside)} pixels in {sum(map(bool, outside))} label maps have labels that are no class, and '
+               f'count as wrong: set ignore_index of the metric, which is {confusion.ignored}, to ignore one.')
+    if empty := sum(not one.any() for one in counts):
+        yield f'{empty} of {len(counts)} label maps have ignored labels only, so predictions there do not count.'

@@ -1,0 +1,22 @@
+"""A hook that measures a trained model before it is trained further."""
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from openmmlab_tools.errors import show
+from openmmlab_tools.registry import HOOKS
+
+
+@HOOKS.register_module()
+class ValidateFirstHook(Hook):
+    """Validates once before the first iteration, so that the results show whether training helps.
+
+    With `save_best`, the best checkpoint is the model as it was, unless a later one is better. A resumed run does not
+    validate again.
+    """
+
+    priority = 'LOWEST'  # after hooks that prepare for an epoch
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        if runner.iter == 0 and runner.val_loop is not None:
+            show('Validation before the first iteration, to compare later ones with:')
+            runner.val_loop.run()

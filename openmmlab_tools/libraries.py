@@ -1,0 +1,68 @@
+"""Imports the OpenMMLab stack, with messages that say what to install if a package is missing."""
+import importlib
+import inspect
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+from openmmlab_tools import compat
+
+from .errors import first_line
+
+compat.install()  # where no start-up file did, as in a clone that is not installed
+
+INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
+           'its operators were compiled for another torch (docs/get_started.md)')
+WITH_MODELS = ('mmdet', 'mmseg', 'mmpretrain')  # their models import mmpretrain and transformers
+MAJOR = dict(mmengine='0', mmcv='2', mmdet='3', mmseg='1', mmpretrain='1')  # versions that are known here
+INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes with your torch and, if you have '
+                      "transformers, 'transformers<5' (docs/guides/classification.md)")
+
+
+def require(*modules: str) -> None:
+    """Imports modules of the stack, or mmpretrain, which neither contains. An ImportError says what to install."""
+    for module in modules:
+        try:
+            imported = importlib.import_module(module)
+            version = str(getattr(imported, '__version__', 'unknown'))
+            if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
+                raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
+                                  f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
+            if module in MAJOR and not __debug__:  # python -O has left out the library's asserts on versions
+                exec(compile(inspect.getsource(imported), module, 'exec', optimize=0), {**vars(imported)})
+            if module in WITH_MODELS:
+                with quietly():
+                    importlib.import_module(f'{module}.models')
+        # The libraries assert the versions of mmcv and mmengine. Ops for another version of torch raise OSError,
+        # torchvision's ops RuntimeError. mmpretrain with transformers 5 raises TypeError.
+        except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
+            install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
+            raise ImportError(f'{module} cannot be imported ({first_line(error)}): {install}.') from None
+
+
+@contextmanager
+def logging_from(level: int, logger: logging.Logger) -> Iterator[None]:
+    """Makes a logger silent below a level. logging.disable would silence those of mmengine for good."""
+    before = logger.level
+    logger.setLevel(max(level, before))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hides what imports of the stack say and no reader can mend: torch of pytree, mmpretrain of OneDL."""
+    with logging_from(logging.ERROR, logging.getLogger('torch.utils._pytree')), redirect_stdout(io.StringIO()):
+        yield
+
+
+@contextmanager
+def without_pkg_resources_warning() -> Iterator[None]:
+    """Hides the warning that pkg_resources is deprecated: mmengine reads `mmdet::` with it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
+        yield

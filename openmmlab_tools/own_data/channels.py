@@ -1,0 +1,122 @@
+"""Measures the values of each channel of images, for their normalization."""
+import math
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.pictures.bands import read_bands
+from openmmlab_tools.readers.form.dataset import LabelledData
+
+MEASURED = 200  # images, evenly taken from those for training
+MOST = 128  # channels, of OpenCV 5
+READ_AS_8_BITS = (1, 3)  # channels of images of 16 bits that mmcv's loader reads
+
+
+class Moments(NamedTuple):
+    """Sums over pixels, for each channel."""
+    pixels: int  # of one channel, also those without a value
+    counts: np.ndarray  # `(C,)`: values
+    total: np.ndarray  # of values
+    squares: np.ndarray  # of values
+    least: np.ndarray
+    most: np.ndarray
+
+    @property
+    def mean(self) -> list[float]:
+        """The mean of each channel; 0 for one without values."""
+        return _rounded(self._mean)
+
+    @property
+    def std(self) -> list[float]:
+        """The standard deviation of each channel; 1 for one of equal values, which cannot be scaled."""
+        variance = self.squares / np.maximum(self.counts, 1) - self._mean**2
+        # What is left of a difference of equal numbers, by rounding, is no deviation.
+        is_flat = variance <= 1e-12 * self._mean**2
+        return _rounded(np.where(is_flat, 1, np.sqrt(np.maximum(variance, 0))))
+
+    @property
+    def empty(self) -> float:
+        """The share of values that are missing, in the channel with most of them."""
+        return float(1 - self.counts.min() / self.pixels)
+
+    @property
+    def _mean(self) -> np.ndarray:
+        return self.total / np.maximum(self.counts, 1)
+
+
+def moments_of(image: np.ndarray) -> Moments:
+    """Measures an image, `(H, W, C)`; values that are not finite are none."""
+    return Moments(math.prod(image.shape[:2]), *np.transpose([_sums(channel) for channel in np.moveaxis(image, -1, 0)]))
+
+
+def _sums(channel: np.ndarray) -> tuple[float, ...]:
+    values = channel[np.isfinite(channel)].astype(np.float64)
+    return len(values), values.sum(), (values**2).sum(), values.min(initial=np.inf), values.max(initial=-np.inf)
+
+
+def joined(parts: Iterable[Moments]) -> Moments:
+    """Returns the moments of images together, of which there must be one, with equal channels."""
+    return reduce(lambda a, b: Moments(
+        a.pixels + b.pixels, a.counts + b.counts, a.total + b.total, a.squares + b.squares,
+        np.minimum(a.least, b.least), np.maximum(a.most, b.most)), parts)
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Channels of images that mmcv's own loader does not read whole, and their normalization."""
+    channels: int
+    mean: list[float]  # of each channel
+    std: list[float]
+    has_empty: bool  # whether pixels have no value
+    notes: tuple[str, ...]  # sentences about them
+
+
+def measure_bands(data: LabelledData, load_from: str | None = None) -> Bands | None:
+    """Measures at most `MEASURED` images for training; returns None if mmcv's own loader reads all (8 bits, grey or
+    colours, perhaps with alpha), or all but the lower 8 of 16 bits where channels differ between images, or where the
+    model of a checkpoint `load_from` was trained with 8 bits.
+
+    Raises:
+        UserError: If channels differ, and mmcv cannot read the images, or OpenCV or the model does not take them.
+    """
+    if all(one.is_plain for one in data.pixels) or (load_from and is_readable(data)):
+        return None
+    channels = sorted({one.channels for one in data.pixels})
+    if load_from:
+        raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels that are no colours of '
+                        f'8 bits, but {load_from} was trained with such: convert them, or name only its config.')
+    if len(channels) > 1:
+        if is_readable(data):
+            return None
+        raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels, but a model takes one '
+                        'number of them: convert the images, or move the others away.')
+    if channels[0] > MOST:
+        raise UserError(f'images of {data.root} have {channels[0]} channels, but OpenCV, which scales them, takes at '
+                        f'most {MOST}: choose some, or make fewer of them, such as by a principal component analysis.')
+    paths = [one.path for one in data.splits['train']]
+    chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
+    with ThreadPoolExecutor() as threads:
+        found = joined(threads.map(lambda path: moments_of(read_bands(path)), chosen))
+    types = sorted({one.dtype for one in data.pixels})
+    notes = [f'Images are loaded whole, with {channels[0]} channels of {" and ".join(types)} in the order of the files.'
+             f' Their mean and standard deviation are those of {len(chosen)} images for training.']
+    if len(types) > 1:
+        notes.append('The types differ between images: make sure that their values have one scale.')
+    if found.empty:
+        notes.append(f'{100 * found.empty:.2g} % of the pixels have no value (NaN, infinite or nodata): they get the '
+                     'mean.')
+    return Bands(channels[0], found.mean, found.std, found.empty > 0, tuple(notes))
+
+
+def is_readable(data: LabelledData) -> bool:
+    """Returns whether mmcv's own loader reads all images, if only as 8 bits."""
+    return all(one.is_plain or (one.dtype == 'uint16' and one.channels in READ_AS_8_BITS) for one in data.pixels)
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f'{value:.6g}') for value in values]

@@ -1,0 +1,173 @@
+"""Checks the datasets of a config, and measures them: what the command check prints."""
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Column, Table
+
+from openmmlab_tools.checkpoints.loading import build_model
+from openmmlab_tools.data.checked_pipeline import load_first
+from openmmlab_tools.data.config_datasets import Plan, plan_checks
+from openmmlab_tools.data.datasets import SPLITS
+from openmmlab_tools.data.findings import Finding, Kind
+from openmmlab_tools.errors import UserError, explain, for_readers
+from openmmlab_tools.files import check_free, held, named, write_figure, write_text
+from openmmlab_tools.readers.form.account import Account
+from openmmlab_tools.readers.form.account_text import summary_of
+from openmmlab_tools.registry import in_scope
+from openmmlab_tools.texts import printable, shell
+
+from .file_checks import Checked, check_files, find_copies
+from .measuring import is_coco, measure, read_pictures, sizes_of, suggest, to_table, to_table_of_channels
+from .painted_samples import SCOPES, draw_sheet
+from .written_labels import ACCOUNT
+
+# Number of findings of one kind in the table.
+EXAMPLES = 3
+FINDINGS = 'findings.csv'
+
+
+def try_split(cfg: Config, split: str) -> Iterator[Finding]:
+    """Yields a finding if the pipeline fails on a sample of a split; for 'train', also the preprocessor and losses."""
+    name = f'{split}_dataloader.dataset'
+    model: Any = None
+    try:
+        with in_scope(cfg.default_scope):
+            loader = Runner.build_dataloader(
+                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+            sample = load_first(loader.dataset, name)
+            if split == 'train':
+                model = build_model(cfg)
+                # BatchNorm needs at least two samples.
+                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+                with torch.no_grad():
+                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
+    except UserError as error:
+        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
+    except Exception as error:  # models can raise any error
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error)})'
+                      if model else f'fails ({explain(error)})')
+
+
+def to_table_of_findings(findings: Sequence[Finding]) -> Table:
+    table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
+    for kind in Kind:
+        found = [finding for finding in findings if finding.kind is kind]
+        if found:
+            examples = [printable(f'{finding.file} {finding.detail}') for finding in found[:EXAMPLES]]
+            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
+            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
+            table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
+    return table
+
+
+@contextmanager
+def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
+    """Holds a folder, if any, and yields a function that writes a row of findings.csv (until the end, .unfinished)."""
+    if out is None:
+        yield lambda row: None
+        return
+    with held(out):
+        check_free(out / FINDINGS)
+        unfinished = out / f'{FINDINGS}.unfinished'
+        with named(unfinished), unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace',
+                                                newline='') as file:
+            writer = csv.writer(file)
+            writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
+            yield writer.writerow
+        unfinished.replace(out / FINDINGS)
+
+
+def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
+          ) -> list[tuple[Plan, list[Checked]]]:
+    """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
+    results = []
+    for plan in plans:
+        splits, checks = ', '.join(plan.splits), []
+        for finding in plan.findings:
+            add(splits, finding)
+        missing = {(finding.kind, finding.file) for finding in plan.findings}
+        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console,
+                             disable=not console.is_terminal):
+            checks.append(checked)
+            for finding in checked.findings:
+                if (finding.kind, finding.file) not in missing:
+                    add(splits, finding)
+        results.append((plan, checks))
+    for plan, finding in find_copies(results):
+        add(', '.join(plan.splits), finding)
+    reported = {split for plan in plans for split in plan.splits
+                if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
+    for split in SPLITS:
+        for finding in try_split(cfg, split) if cfg.get(f'{split}_dataloader') and split not in reported else ():
+            add(split, finding)
+    return results
+
+
+def account_of(plan: Plan, account: Account) -> list[str]:
+    """Returns the account that was written with the labels of a dataset, or that of what mmdet uses of a COCO file."""
+    dataset: Any = plan.dataset
+    file = Path(getattr(dataset, 'ann_file', None) or 'none')
+    if (written := file.with_name(ACCOUNT)).is_file():
+        return summary_of(written.read_text(encoding='utf-8'))
+    if not is_coco(plan):
+        return []
+    used = [dataset.get_data_info(index) for index in range(len(dataset))]
+    ignored = sum(bool(other['ignore_flag']) for one in used for other in one['instances'])
+    account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used) - ignored)
+    account.leave('objects', f'objects have iscrowd=1 ({file.name}): losses and metrics ignore them', '', ignored)
+    for what in ('images', 'objects'):
+        account.leave(what, f'{what} are left out by mmdet ({file.name})', '', account.lost(what))
+    return [*account.lines()]
+
+
+def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
+    parts = [(plan, data, checks) for plan, checks in results if (data := read_pictures(plan, checks)).splits['train']]
+    measures = [measure(plan, data, checks) for plan, data, checks in parts]
+    for line in dict.fromkeys(line for plan, data, _ in parts for line in account_of(plan, data.account)):
+        console.print(for_readers(line), markup=False, highlight=False)
+    for one in measures:
+        console.print(sizes_of(one), markup=False, highlight=False)
+        if 'classes' in one:
+            console.print(to_table(one))
+        if 'channels' in one:
+            console.print(to_table_of_channels(one['channels']))
+    trained = [data for plan, data, _ in parts if 'train' in plan.splits]
+    suggested = suggest(cfg, trained) if trained and cfg.default_scope in SCOPES else {}
+    for key, value in suggested.items():
+        console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
+    return dict(datasets=measures, suggested=suggested)
+
+
+def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
+    """Prints findings and measures, writes them to `out`, if it is not None, and returns the number of errors."""
+    found: list[Finding] = []
+    plans = plan_checks(cfg)
+    with report(out) as write:
+
+        def add(split: str, finding: Finding) -> None:
+            found.append(finding)
+            write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
+
+        measures = measure_all(cfg, check(cfg, plans, console, add), console)
+        if out:
+            write_text(out / 'statistics.json', json.dumps(measures, indent=1))
+            painted = [split for plan in plans for split in plan.splits if plan.samples]
+            if cfg.default_scope in SCOPES and painted and (sheet := draw_sheet(cfg, painted[0])):
+                write_figure(out / 'samples.png', sheet)
+    errors = sum(finding.is_error for finding in found)
+    if found:
+        console.print(to_table_of_findings(found))
+    files = sum(len(plan.samples) for plan in plans)
+    console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
+    return errors

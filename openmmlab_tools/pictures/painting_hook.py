@@ -1,0 +1,57 @@
+"""A hook that paints the images of a test."""
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from mmengine.structures import BaseDataElement
+from mmengine.visualization import Visualizer
+
+from openmmlab_tools.files import unique_name, write_image
+from openmmlab_tools.texts import label
+
+from .bands import read_view
+from .painting import paint_name
+from .prediction import of_sample
+
+
+class PaintPredictionsHook(Hook):
+    """Paints every test image: truth on the left, prediction on the right.
+
+    Files are `<name of image>.png`, or `<name of video>_<name of frame>.png`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.names: set[str] = set()
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: dict | None = None,
+                        outputs: Sequence[BaseDataElement] | None = None) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for sample in outputs or ():
+            frames = getattr(sample, 'video_data_samples', None)
+            for one in frames or [sample]:
+                path = Path(one.img_path)
+                # An image of the same name may be in another folder.
+                name = unique_name(f'{path.parent.name}_{path.stem}' if frames else path.stem, self.names)
+                self._paint(runner.visualizer, one, self.folder / f'{name}.png')
+
+    def _paint(self, visualizer: Visualizer, sample: BaseDataElement, file: Path) -> None:
+        image, metainfo = read_view(sample.img_path), visualizer.dataset_meta or {}
+        classes = metainfo.get('classes') or ()
+        if 'pred_label' in sample:
+            labels = [[classes[index] if classes else str(int(index)) for index in sample.get(f'{kind}_label', ())]
+                      for kind in ('gt', 'pred')]
+            painted = [paint_name(image, ', '.join(names)) for names in labels]
+        elif 'pred_panoptic_seg' in sample:
+            painted = []
+        else:
+            found = [of_sample(sample, image.shape[:2], metainfo, kind, image=image) for kind in ('gt', 'pred')]
+            painted = [one.plot() for one in found if one]
+        if painted:
+            write_image(file, np.concatenate(painted, axis=1))
+        else:  # the library draws it, with matplotlib
+            visualizer.dataset_meta = dict(metainfo, classes=[*map(label, classes)])
+            visualizer.add_datasample(file.stem, image, sample, out_file=str(file))
+            visualizer.dataset_meta = metainfo

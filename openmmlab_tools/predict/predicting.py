@@ -1,0 +1,237 @@
+"""Predicts boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, overload
+
+import mmcv
+import numpy as np
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.infer import BaseInferencer
+from torch import nn
+
+from openmmlab_tools.checkpoints.fitting import check_fits
+from openmmlab_tools.checkpoints.loading import bands_loader, build_model
+from openmmlab_tools.checkpoints.reading import check_device, open_checkpoint
+from openmmlab_tools.data.datasets import build_unread
+from openmmlab_tools.data.scales import Scales, TileScale
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.engine.checks import trained_classes
+from openmmlab_tools.errors import UserError, as_sentence, show
+from openmmlab_tools.evaluation.thresholds import find_thresholds
+from openmmlab_tools.pictures.bands import read_header
+from openmmlab_tools.pictures.images import check_pixels, read_image
+from openmmlab_tools.pictures.load_bands import LoadBandsFromFile
+from openmmlab_tools.pictures.prediction import SCORE_THR, Picture, Prediction, ScoreThr, of_sample
+from openmmlab_tools.registry import TRANSFORMS, in_scope
+
+from .options import check_options
+from .sources import Named, Source, images_of, pages_of
+from .tiles import Tiling, join
+
+Tell: TypeAlias = Callable[[int, int], object]
+INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
+
+
+@overload
+def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
+            batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
+            tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
+            stream: Literal[False] = False) -> list[Prediction]: ...
+@overload
+def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None,
+            batch_size: int = 1, *, score_thr: ScoreThr | None = None, urls: bool = False,
+            tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
+            stream: Literal[True]) -> Iterator[Prediction]: ...
+def predict(images: Source, config: str | Path, checkpoint: str | Path, device: str | None = None, batch_size: int = 1,
+            *, score_thr: ScoreThr | None = None, urls: bool = False, tile: int | None = None,
+            overlap: int | None = None, tile_scale: TileScale = 'train', stream: bool = False
+            ) -> list[Prediction] | Iterator[Prediction]:
+    """Predicts with a detector of mmdet or a segmentor of mmseg.
+
+    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns.
+
+    Args:
+        images: A path, a folder, a pattern, an address, a video, the number of a camera, an image of Pillow, an array,
+            a tensor, or any number of them; see `openmmlab_tools.predict.sources.images_of`.
+        config: The file that the model was trained with.
+        checkpoint: Path or URL.
+        device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
+        batch_size: How many images are predicted together. Defaults to 1.
+        score_thr: Boxes with a score above it are returned; see `Prediction.above`. Defaults to None: all.
+        urls: Whether to fetch images from addresses. Defaults to False.
+        tile: Images that are wider or higher are predicted in overlapping tiles of this side, in pixels, so that memory
+            does not grow with their size; see `openmmlab_tools.predict.tiles`. Defaults to None: as a whole.
+        overlap: How many pixels neighbouring tiles have in common, at least: more than the largest object. Defaults to
+            None: a quarter of `tile`.
+        tile_scale: At which scale tiles, and images that are not larger than one, are shown: 'train' as whole images in
+            training, 'config' as the config says for images of their size, or a factor. Defaults to 'train'.
+        stream: Whether to return an iterator, which reads and predicts only what is asked for, such as the frames of a
+            camera or of a long video. Defaults to False: a list.
+
+    Raises:
+        UserError: If the model cannot be built, or an image cannot be read or predicted.
+    """
+    check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, stream=stream)
+    cfg = load_config(config)
+    opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
+    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tile=tile, overlap=overlap,
+                  tile_scale=tile_scale)
+    return found if stream else list(found)
+
+
+def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
+    """Builds the inferencer of a config's library, without a progress bar; `cfg` from `load_config` is changed in
+    place. Classes are named as in the checkpoint, or else as in the config's test dataset. The best scores of a test of
+    the checkpoint, in `thresholds.json` beside it or in the work dir, become its attribute `score_thr`, which is told.
+
+    Raises:
+        UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
+    """
+    scope, device = cfg.default_scope, get_device() if device is None else device
+    if scope not in INFERENCERS:
+        raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
+                        'can be made here: run a test with --show-dir.')
+    check_device('device', device)
+    bands = bands_loader(cfg.get('test_dataloader'))
+    loader = bands and TRANSFORMS.build(bands)
+    if bands:  # the libraries' inferencers know mmcv's loader only, and get arrays instead
+        bands.clear()
+        bands['type'] = 'LoadImageFromFile'
+    if cfg.get('visualizer'):
+        cfg.visualizer.vis_backends = None  # only the caller writes files
+    opened = open_checkpoint(checkpoint)
+
+    def init_model(self: BaseInferencer, cfg: Config, weights: None, device: str) -> nn.Module:
+        model = build_model(cfg)
+        check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
+        model.cfg = cfg
+        content = opened.as_mmengine_has_it()
+        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes, with a warning
+            metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
+            content['meta'] = dict(opened.meta, dataset_meta={key: metainfo.get(key) for key in ('classes', 'palette')})
+        self._load_weights_to_model(model, content, cfg)
+        return model.to(device).eval()
+
+    with in_scope(scope), as_sentence('test_dataloader of the config cannot be built', 'correct it', OSError):
+        cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
+        inferencer = type(cls.__name__, (cls,), dict(_init_model=init_model))(cfg, device=device)
+    inferencer.bands_loader = loader
+    inferencer.scales = Scales(inferencer.pipeline.transforms, opened.meta, cfg)
+    take_sizes = getattr(inferencer.model.data_preprocessor, 'take_several_sizes', None)
+    inferencer.takes_several_sizes = bool(take_sizes and take_sizes(inferencer.model))
+    inferencer.score_thr = _best_scores((Path(checkpoint).parent, Path(cfg.work_dir)), inferencer.model)
+    return inferencer
+
+
+def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
+    """Returns the scores that a test of the weights chose, and prints for which purpose; 0.3 if no folder has them."""
+    measured = find_thresholds(folders, model)
+    if measured is None:
+        return SCORE_THR
+    show(f'Boxes are painted {measured.told}, unless you pass others.')
+    known = trained_classes(dict(dataset_meta=model.dataset_meta))
+    return {name: score for name, score in measured.scores.items() if name in known}
+
+
+class _Sized(NamedTuple):
+    name: str
+    image: Picture
+    size: tuple[int, int]
+
+
+def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
+          urls: bool = False, tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
+          max_pixels: int | None = None, tell: Tell = lambda done, count: None) -> Iterator[Prediction]:
+    """Yields the prediction of each image, in their order; see `predict`.
+
+    Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the data
+    preprocessor says that the model can do so without a difference (`take_several_sizes`), and else neighbours of one
+    size. A file of more than `max_pixels` is a UserError, unless there are tiles. `tell` is called with the number of
+    tiles of an image that are predicted, and of all.
+    """
+    tiling = check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, max_pixels)
+    opened = images_of(images, urls, inferencer.bands_loader is None)
+    return _infer(inferencer, opened, batch_size, score_thr, tiling, None if tiling else max_pixels, tell)
+
+
+def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int, score_thr: ScoreThr | None,
+           tiling: Tiling | None, max_pixels: int | None, tell: Tell) -> Iterator[Prediction]:
+    loader = inferencer.bands_loader
+    sized = (_Sized(*page, _size(page.image, loader, max_pixels)) for named in images
+             for page in pages_of(named, loader is None, max_pixels))
+
+    def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
+        is_large = tiling is not None and max(one.size) > tiling.side
+        return is_large, None if inferencer.takes_several_sizes else one.size
+
+    for (is_large, _), neighbours in groupby(sized, kind):
+        while batch := [*islice(neighbours, batch_size)]:
+            for found in (_run_tiles(inferencer, one, tiling, batch_size, tell) for one in batch) if (
+                    tiling and is_large) else _run(inferencer, batch, tiling):
+                yield found if score_thr is None else found.above(score_thr)
+
+
+def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | None) -> tuple[int, int]:
+    if isinstance(image, np.ndarray):
+        return image.shape[:2]
+    try:
+        size = read_header(image).size
+    except UserError:
+        if loader:
+            raise
+        return read_image(image, max_pixels=max_pixels).shape[:2]  # without a package of the header, or says why not
+    check_pixels(size, image, max_pixels)
+    return size
+
+
+def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
+    """Returns the pixels of an image, given or read: RGB, uint8, or what the config's loader of bands makes of it."""
+    if loader := inferencer.bands_loader:
+        return loader.checked(one.image, one.name) if isinstance(one.image, np.ndarray) else loader.read(one.image)
+    return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)
+
+
+def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
+    """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
+    loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
+    if inferencer.bands_loader:
+        return _pixels(inferencer, one)
+    if not isinstance(one.image, np.ndarray) and any(
+            (loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
+        return str(one.image)
+    return mmcv.rgb2bgr(_pixels(inferencer, one))
+
+
+def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None,
+         whole: tuple[int, int] | None = None) -> list[Prediction]:
+    """Predicts a batch of images, or of tiles of a `whole` one, of one size unless the model takes several."""
+    inputs = [_input(inferencer, one) for one in batch]
+    meta = dict(inferencer.model.dataset_meta)
+    meta['classes'] = trained_classes(dict(dataset_meta=meta))
+    names = ', '.join(dict.fromkeys(
+        f'of {one.size[0]} x {one.size[1]} pixels (height x width)' if isinstance(one.image, np.ndarray)
+        else str(one.image) for one in batch))
+    # Models fail for such as a line of one pixel.
+    with (as_sentence(f'image {names} cannot be predicted', 'scale it, or leave it out'), in_scope(inferencer.scope),
+          inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size,
+                                                                      whole or batch[0].size)):
+        samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
+    found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
+             for sample, one in zip(samples, batch, strict=True)]
+    return [one for one in found if one]
+
+
+def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:
+    """Predicts a large image in tiles, `batch_size` at once."""
+    pixels = _pixels(inferencer, one)
+    tiles = tiling.tiles(one.size)
+    parts: list[Prediction] = []
+    for first in range(0, len(tiles), batch_size):
+        batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
+        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
+        tell(len(parts), len(tiles))
+    return replace(join(parts, tiles, one.size), image=one.image)

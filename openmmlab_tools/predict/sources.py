@@ -1,0 +1,229 @@
+"""Images from whatever a user has: files, folders, patterns, addresses, Pillow, arrays, tensors, videos and cameras."""
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO, IOBase
+from itertools import chain, islice, takewhile
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeAlias
+from urllib.parse import urlparse
+from urllib.request import urlopen
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.files import list_images, what_is
+from openmmlab_tools.pictures.bands import decode_bands, read_header
+from openmmlab_tools.pictures.images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
+from openmmlab_tools.pictures.prediction import Picture
+from openmmlab_tools.storage import TRY, limited
+
+VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
+CAMERAS = 100  # OpenCV takes the hundreds of a number for a kind of driver
+NO_SOURCES = bytes, bytearray, memoryview, IOBase, Mapping  # what they yield, such as numbers, is no image
+Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Named | Iterable[Source]'
+
+
+class Named(NamedTuple):
+    """An image and the name for what is made of it."""
+    name: str
+    image: Picture  # a file, or `(H, W, 3)`, RGB, uint8; see `images_of`
+
+
+def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: bool = True
+              ) -> list[Named] | Iterator[Named]:
+    """Returns the images of a source: a list if they are known, else an iterator over them, which has read the first.
+
+    Args:
+        source: One of these, or any number of them:
+
+            - the path of an image, of a folder of images, or of a video (`VIDEO_SUFFIXES`); a pattern such as
+              `a/*.png`, or `a/**/*.png` with the folders below `a`, with which names begin then
+            - an address, `http://` or `https://`, of an image, if `urls` is set
+            - the number of a camera, whose images do not end
+            - an image of Pillow, of which the frame that it shows is taken
+            - an array `(H, W, 3)`, RGB, uint8
+            - a tensor `(3, H, W)` or `(N, 3, H, W)`, RGB, uint8, or floats from 0 to 1
+            - what this function returns
+        urls: Whether to fetch addresses, of at most 3 bytes for each of 16 million pixels. Defaults to False.
+        as_rgb: Whether images are RGB, uint8. Defaults to True. False takes any channels and values: arrays `(H, W,
+            C)`, tensors `(C, H, W)` or `(N, C, H, W)`, and images of Pillow.
+        endless: Whether to take cameras. Defaults to True.
+
+    Raises:
+        UserError: If there is no image, or one cannot be fetched or read. Files of images are opened by `pages_of`.
+    """
+    found = _images_of(source, urls, as_rgb, endless)
+    return found if isinstance(found, list) else chain([*islice(found, 1)], found)
+
+
+def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -> Iterator[Named]:
+    """Yields an image, or each of those of a file that has several, such as `a.gif_000001`: frames, or pages of a TIFF.
+    Without `as_rgb`, it yields the file, as pages may be channels. More than `max_pixels` in a page are a UserError.
+    """
+    if not as_rgb or isinstance(named.image, np.ndarray):
+        yield named
+        return
+    with explained(named.image):
+        check_regular(named.image)
+        with Image.open(named.image) as image:
+            places = pages(image)
+            for number, place in enumerate(places if len(places) > 1 else (), start=1):
+                image.seek(place)
+                check_pixels(image.size[::-1], named.image, max_pixels)
+                yield Named(f'{named.name}_{number:06}', to_rgb(image))
+    if len(places) == 1:
+        yield named
+
+
+def _images_of(source: Source, urls: bool, as_rgb: bool, endless: bool) -> list[Named] | Iterator[Named]:
+    if isinstance(source, Named):
+        return [source]
+    if isinstance(source, str | Path):
+        return _of_text(source, urls, as_rgb)
+    if isinstance(source, np.ndarray):
+        return [Named('image', _checked(source, as_rgb))]
+    if isinstance(source, Image.Image):
+        return _of_pillow(source, as_rgb)
+    if isinstance(source, Tensor):
+        return [Named('image', image) for image in _of_tensor(source, as_rgb)]
+    if isinstance(source, int) and not isinstance(source, bool):
+        if not endless:
+            raise UserError(f'the images of camera {source} do not end: pass stream=True.')
+        if source not in range(CAMERAS):
+            raise UserError(f'camera {source} does not exist: count cameras from 0.')
+        return _frames(source, f'camera{source}')
+    if isinstance(source, Iterable) and not isinstance(source, NO_SOURCES):
+        parts = (_images_of(one, urls, as_rgb, endless) for one in source)
+        return chain.from_iterable([*parts] if isinstance(source, list | tuple) else parts)
+    raise UserError(f'an image is a {type(source).__name__}, but must be a path, an address, the number of a camera, '
+                    'an image of Pillow, an array or a tensor: convert it (content of a file by PIL.Image.open).')
+
+
+def _of_text(source: str | Path, urls: bool, as_rgb: bool) -> list[Named] | Iterator[Named]:
+    text, path = str(source), Path(source)
+    if text.startswith(('http://', 'https://')):
+        if not urls:
+            raise UserError(f'{text} is an address, and none is fetched unless you allow it: pass urls=True (--urls), '
+                            'or a file.')
+        name = PurePosixPath(urlparse(text).path).name or 'image'
+        return (Named(name, _fetched(one, as_rgb)) for one in [text])
+    if os.path.isdir(path):
+        return [Named(one.name, one) for one in list_images(path)]
+    if glob.has_magic(text) and not os.path.exists(path):
+        found = sorted(Path(one) for one in glob.glob(text, recursive=True) if not os.path.isdir(one))
+        if not found:
+            raise UserError(f'no file matches {text}: correct the pattern.')
+        root = root_of(text)
+        return chain.from_iterable(_of_file(one, one.relative_to(root).as_posix()) for one in found)
+    if what_is(path) == 'does not exist':
+        raise UserError(f'{source} does not exist: pass an image, a folder of images, a pattern or a video.')
+    return _of_file(path, path.name)
+
+
+def root_of(pattern: str) -> Path:
+    """Returns the folder before the first wildcard of a pattern, to which names of images are relative."""
+    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
+
+
+def _of_file(path: Path, name: str) -> list[Named] | Iterator[Named]:
+    return _frames(path, name) if path.suffix.lower() in VIDEO_SUFFIXES else [Named(name, path)]
+
+
+def _of_pillow(image: Image.Image, as_rgb: bool) -> Iterator[Named]:
+    name = Path(os.fsdecode(getattr(image, 'filename', ''))).name
+    with explained(name or 'of Pillow'):  # Pillow reads a file only now
+        pixels = to_rgb(image) if as_rgb else np.atleast_3d(np.asarray(image))
+    yield Named(name or 'image', _checked(pixels, as_rgb))
+
+
+def _fetched(url: str, as_rgb: bool) -> np.ndarray:
+    most = 3 * MAX_PIXELS
+
+    def get() -> bytes:
+        with urlopen(url, timeout=TRY) as response:
+            return response.read(most + 1)
+
+    content = limited(url, get, lambda: most, TRY)
+    if len(content) > most:
+        raise UserError(f'image {url} has more than {most} bytes: take a smaller one, or download it.')
+    if as_rgb:
+        return decode(BytesIO(content), url, MAX_PIXELS)
+    check_pixels(read_header(BytesIO(content), url).size, url, MAX_PIXELS)
+    return decode_bands(content, url)
+
+
+def _checked(image: np.ndarray, as_rgb: bool) -> np.ndarray:
+    if not image.size:
+        raise UserError(f'an image has shape {image.shape}, and so no pixels: leave it out.')
+    if image.ndim != 3 or (as_rgb and (image.shape[2], image.dtype) != (3, np.uint8)) or image.dtype.kind not in 'uif':
+        what = '(H, W, 3), RGB, uint8' if as_rgb else '(H, W, C), of numbers'
+        raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be {what}: convert it.')
+    return image
+
+
+def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
+    with as_sentence('a tensor cannot be read', 'pass a dense one with values'):
+        pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy(force=True)
+    batch = pixels if images.dim() == 4 else pixels[None]
+    if batch.ndim != 4 or (as_rgb and batch.shape[1] != 3):
+        raise UserError(f'a tensor has shape {tuple(images.shape)}, but must be (3, H, W) or (N, 3, H, W): permute it.')
+    if as_rgb and batch.dtype.kind == 'f':
+        if not ((batch >= 0) & (batch <= 1)).all():
+            raise UserError(f'a tensor of {images.dtype} has values from {batch.min():g} to {batch.max():g}, but must '
+                            'have them from 0 to 1: leave out the normalization, which the model has.')
+        batch = (batch * 255).round().astype(np.uint8)
+    return [_checked(np.ascontiguousarray(image), as_rgb) for image in batch.transpose(0, 2, 3, 1)]
+
+
+class BrokenVideo(UserError):
+    """A video or a camera gives fewer images than it should. It is raised after the last one."""
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f'{name} {fault}.')
+        self.name = name
+
+
+def _frames(source: Path | int, name: str) -> Iterator[Named]:
+    """Yields the frames of a video or a camera, one at a time, by numbers from 1; a frame that is broken has a number,
+    too.
+    """
+    if not isinstance(source, int):
+        check_regular(source)
+    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the error says it all
+    capture, number = cv2.VideoCapture(source if isinstance(source, int) else str(source)), 0
+    cv2.utils.logging.setLogLevel(level)
+    count, rate = (capture.get(key) for key in (cv2.CAP_PROP_FRAME_COUNT, cv2.CAP_PROP_FPS))
+    broken, last = list[int](), 0.  # the numbers of broken frames, and the time of the last whole one
+    try:
+        while True:
+            is_read, pixels = capture.read()
+            if not is_read and (isinstance(source, int) or number >= count):
+                break
+            number += 1
+            if is_read:
+                last = capture.get(cv2.CAP_PROP_POS_MSEC)
+                yield Named(f'{name}_{number:06}', cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+            else:
+                broken.append(number)
+    finally:
+        capture.release()
+    if number == len(broken):
+        raise BrokenVideo(name, 'gives no image: check it, and whether OpenCV reads its format')
+    if isinstance(source, int):
+        raise BrokenVideo(name, f'gives no more images after {number}: check its connection')
+    if broken and not _is_complete(number, broken, last, 1000 * count / rate if rate > 0 else 0):
+        raise BrokenVideo(name, f'has {number} frames, but {len(broken)} of them cannot be read (from number '
+                          f'{broken[0]} to {broken[-1]}): repair or copy the file again')
+
+
+def _is_complete(number: int, broken: list[int], last: float, duration: float) -> bool:
+    """Returns whether the time of the last frame is that of the end. Then there were no more frames: some formats only
+    tell their duration, from which OpenCV estimates the number of frames.
+    """
+    read = broken[0] - 1
+    return broken == [*range(read + 1, number + 1)] and read > 1 and duration - last <= 1.5 * last / (read - 1)

@@ -1,0 +1,151 @@
+"""The one form of data: what each reader returns, each check and measure takes, and the writer writes."""
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.pictures.bands import Pixels, read_header
+from openmmlab_tools.texts import some, told
+
+from .account import SHOWN, Account
+from .files import sort_files
+from .folder import Folder
+from .objects import Extent
+
+OTHER_SIZE = 'images have another size than their annotation states', ': their objects may lie elsewhere.'
+EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
+
+
+class LabelledObject(NamedTuple):
+    """An object of an image."""
+    name: str  # of its class
+    keys: dict[str, Any]  # COCO's `bbox` (x, y, width, height), `area` and `iscrowd`, perhaps `segmentation`
+    records: int = 1  # how many of the source became this object
+    extent: Extent | None = None  # its left, top, right and bottom before it was clipped; None: those of `bbox`
+    ignored: str = ''  # why losses and metrics ignore it, as `Account.leave` has it; then `iscrowd` is 1
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """A file with the class of each pixel."""
+    path: Path
+    pixels: dict[int, int]  # the number of pixels of each class
+    codes: dict[int, int] | None = None  # value or colour -> class; None: values are classes, in one channel
+    are_colours: bool = False  # whether the codes are colours
+
+
+@dataclass
+class Picture:
+    """An image with its objects, or its label map."""
+    path: Path
+    annotation: Path | None = None  # its own file, if there is one
+    size: tuple[int, int] = (0, 0)  # width and height in pixels
+    stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
+    objects: list[LabelledObject] = field(default_factory=list)
+    label_map: LabelMap | None = None
+    records: int = 1  # how many of the source are about this image
+
+    def classes(self, names: Sequence[str]) -> set[str]:
+        """Returns the classes that the image shows; `names` are those of all labels."""
+        return {names[label] for label in self.label_map.pixels} if self.label_map else {
+            one.name for one in self.objects}
+
+
+@dataclass
+class LabelledData:
+    """Images with labels, in splits; the labels are objects, or else label maps (`is_semantic`)."""
+    form: str  # the name of the layout
+    root: Path
+    splits: dict[str, list[Picture]] = field(default_factory=dict)  # 'train', and others of 'val' and 'test'
+    classes: list[str] = field(default_factory=list)  # in the order of their labels
+    is_semantic: bool = False
+    palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
+    pixels: Counter[Pixels] = field(default_factory=Counter)  # how many images have which channels and types
+    account: Account = field(default_factory=Account)
+    validation: Account | None = None  # of other data that were named for validation
+    notes: list[str] = field(default_factory=list)  # sentences about what is unusual
+
+    def measured(self, pictures: list[Picture]) -> list[Picture]:
+        """Sets the sizes of images that have none, and counts their types; a UserError if one is no image."""
+        wrong = []
+        with ThreadPoolExecutor() as threads:
+            for picture, header in zip(pictures, threads.map(read_header, [one.path for one in pictures]), strict=True):
+                actual = header.width, header.height
+                if picture.size != actual and all(picture.size):  # it is written as it is, so that training refuses it
+                    wrong.append(other_size(picture.path, actual, picture.size))
+                else:
+                    picture.size = actual
+                self.pixels[header.pixels] += 1
+        self.notes += told(wrong, *OTHER_SIZE)
+        return pictures
+
+    def close(self, folder: Folder) -> None:
+        """Counts what is used of records and files, and begins the notes with the account."""
+        used = {id(one): one for pictures in self.splits.values() for one in pictures}.values()
+        objects = [(one, picture) for picture in used for one in picture.objects]
+        self.account.used = Counter(images=sum(one.records for one in used),
+                                    objects=sum(one.records for one, _ in objects if not one.ignored))
+        for one, picture in objects:
+            if one.ignored:
+                self.account.leave('objects', f'{one.ignored}: losses and metrics ignore them', picture.path.name,
+                                   one.records)
+        self.account.use('labels', *(path for one in used for path in (
+            one.annotation, one.label_map.path if one.label_map else None) if path))
+        self.account.use('images', *(one.path for one in used))
+        self.account.files = sort_files(folder.files, folder.hidden, folder.root, self.account.roles)
+        self.notes = [*self.account.lines(), *self.notes]
+
+    def about_splits(self) -> Iterator[str]:
+        """Yields sentences about images without objects, splits without a class, and images in two splits."""
+        for name, pictures in self.splits.items():
+            if empty := 0 if self.is_semantic else sum(not one.objects for one in pictures):
+                yield f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.'
+            present = set().union(*(one.classes(self.classes) for one in pictures))
+            if missing := [one for one in self.classes if one not in present]:
+                yield (f'{name} has no {"pixel" if self.is_semantic else "object"} of class {some(missing, SHOWN)}.')
+        trained = {one.path for one in self.splits['train']}
+        for name in ('val', 'test'):
+            both = sorted(trained & {one.path for one in self.splits.get(name, ())})
+            yield from told(both, f'images are in train and {name}', ': metrics will be too good.')
+
+
+def other_size(path: Path, actual: tuple[int, int], stated: tuple[int, int]) -> str:
+    return f'{path} ({actual[0]} x {actual[1]} pixels, not {stated[0]} x {stated[1]})'
+
+
+def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
+    """Joins what several records say about one image.
+
+    Raises:
+        UserError: If they contradict: they state two sizes, or two classes for one place.
+    """
+    found: dict[Path, Picture] = {}
+    for one in pictures:
+        first = found.setdefault(one.path, one)
+        if first is one:
+            continue
+        known, other_size = (each.stated if all(each.stated) else each.size for each in (first, one))
+        if all(known) and all(other_size) and known != other_size:
+            raise UserError(f'{one.path} has {known} pixels in {first.annotation}, but {other_size} in '
+                            f'{one.annotation}: remove one of the records.')
+        first.records += one.records
+        if one.annotation:
+            account.use('labels', one.annotation)
+        names: dict[str, set[str]] = defaultdict(set)
+        for each in first.objects:
+            names[_place(each)].add(each.name)
+        for other in one.objects:
+            here = sorted(names.get(_place(other), {other.name}))
+            if other.name not in here:
+                raise UserError(f'{one.path} has two records, in {first.annotation} and {one.annotation}, which call '
+                                f'the object at {other.keys["bbox"]} {", ".join(here)} and {other.name}: remove one of '
+                                'them.')
+        first.objects += one.objects
+    return [*found.values()]
+
+
+def _place(one: LabelledObject) -> str:
+    return str((one.keys['bbox'], one.keys.get('segmentation')))

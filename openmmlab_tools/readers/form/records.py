@@ -1,0 +1,129 @@
+"""What a reader yields, a record for each image with its objects, and the one walk that makes data of records."""
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from openmmlab_tools.errors import UserError
+
+from .account import Account
+from .dataset import LabelledData, LabelledObject, Picture, one_of_each
+from .folder import Folder
+from .objects import Shape, merged
+from .splits import complete
+
+
+class Found(NamedTuple):
+    """An object of a record, or a reason to leave it out."""
+    name: str = ''  # of its class
+    shape: Shape | None = None
+    group: object = None  # objects of one class and group are one; None: it is alone
+    left: str = ''  # the reason, see `Account.leave`
+    records: int = 1  # how many of the source became it
+    ignored: str = ''  # see `LabelledObject`
+
+
+class Record(NamedTuple):
+    """What a file says about an image."""
+    where: str  # the file, or a part of it, for messages
+    texts: Sequence[str]  # what may be its path, the surest first
+    found: Iterable[Found]
+    size: tuple[int, int] = (0, 0)  # the stated width and height in pixels, if any
+    split: str = ''
+    left: str = ''  # a reason to leave the image out
+
+
+Parse = Callable[[Path, Account], Iterable[Record]]  # the records of a file
+
+
+def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, what: str, parse: Parse) -> LabelledData:
+    """Reads a layout with a file for each image; `what` is the name of such a file."""
+    account, record_of = data.account, cache(lambda path: next(iter(parse(path, data.account))))
+    pictures, unused = pictures_of(files, folder, what, data, lambda path: record_of(path).texts[0])
+    for picture in pictures:
+        assert picture.annotation
+        fill(picture, record_of(picture.annotation), account)
+    for path in unused:
+        objects = sum(one.records for one in record_of(path).found)
+        account.seen['objects'] += objects
+        account.leave('objects', f'objects are of {what}s that are not used', path.name, objects)
+    return complete(data, pictures, folder)
+
+
+def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: Parse) -> LabelledData:
+    """Reads a layout whose files are about many images; a UserError if none of these is there."""
+    account, known, lists = data.account, list[tuple[Picture, Record]](), dict[str, list[Path]]()
+    for path in files:
+        bases = path.parent, path.parent / 'images'
+        records = [one._replace(found=[*one.found], texts=[*map(folder.full_name, one.texts)])
+                   for one in parse(path, account)]
+        chosen = [one.texts[0] if len(one.texts) == 1 else next((
+            text for text in one.texts if folder.match([text], path, *bases)), '') for one in records]
+        places = folder.match(filter(None, chosen), path, *bases)
+        for record, text in zip(records, chosen, strict=True):
+            objects = sum(one.records for one in record.found)
+            account.seen['images'] += 1
+            if text in places and not record.left:
+                known.append((Picture(places[text], path), record))
+                lists.setdefault(record.split, []).append(places[text])
+                continue
+            account.seen['objects'] += objects
+            name = next(iter(record.texts), record.where)
+            if text in places:
+                account.leave('images', record.left, record.where.rstrip(','))
+                account.leave('objects', 'objects are of images that are left out', name, objects)
+            else:
+                account.leave('images', f'images of {path.name} are not there', name)
+                account.leave('objects', 'objects are of images that are not there', name, objects)
+    if not known:
+        raise UserError(f'none of the images of {files[0]} is there: put them below {folder.root}.')
+    data.measured([picture for picture, _ in known])
+    for picture, record in known:
+        fill(picture, record, account)
+    lists.pop('', None)
+    return complete(data, one_of_each((picture for picture, _ in known), account), folder,
+                    lists if len(lists) > 1 else {})
+
+
+def fill(picture: Picture, record: Record, account: Account) -> None:
+    """Gives an image the objects of its record; those of one class and group become one."""
+    where, groups = record.where.rstrip(','), dict[tuple[str, object], list[Found]]()
+    for index, one in enumerate(record.found):
+        account.seen['objects'] += one.records
+        if one.left or not one.shape:
+            account.leave('objects', one.left, where, one.records)
+            continue
+        if one.shape.is_swapped:
+            account.remark('boxes have their corners swapped and are read the other way round', where)
+        groups.setdefault((one.name.strip(), index if one.group is None else str(one.group)), []).append(one)
+    picture.stated = record.size
+    for (name, _), parts in groups.items():
+        shapes, ignored = [one.shape for one in parts if one.shape], parts[0].ignored
+        keys = merged([shape.keys(picture.size) for shape in shapes], picture.size)
+        extents = [shape.extent(picture.size) for shape in shapes]
+        left, top, right, bottom = (ends(sides) for ends, sides in zip(
+            (min, min, max, max), zip(*extents, strict=True), strict=True))
+        picture.objects.append(LabelledObject(name, dict(keys, iscrowd=int(bool(ignored))), sum(
+            one.records for one in parts), (left, top, right, bottom), ignored))
+
+
+def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
+                named_in: Callable[[Path], str] | None = None) -> tuple[list[Picture], list[Path]]:
+    """Returns images with their annotation files, and files that are not used, and accounts for these and for images
+    without a file; `named_in` reads the name of the image from a file that no image is called like.
+    """
+    of_image, alone, second = folder.pair(files)
+    if named_in:
+        for path, text in [(path, named_in(path)) for path in alone]:
+            if (place := folder.match([text], path, path.parent).get(text)) and place not in of_image:
+                of_image[place] = path
+                alone.remove(path)
+    near = {image.parent for image in of_image}
+    bare = [path for path in folder.images if path.parent in near and path not in of_image
+            and path not in folder.labels]
+    data.account.seen['images'] += len(files) + len(bare)
+    data.account.leave_all('images', f'{what}s have no image of their own', [*map(folder.name, alone)])
+    data.account.leave_all('images', f'{what}s are second ones, of images that have others',
+                           [*map(folder.name, second)])
+    data.account.leave_all('images', f'images have no {what}', [*map(folder.name, bare)])
+    return data.measured([Picture(image, path) for image, path in of_image.items()]), [*alone, *second]

@@ -1,0 +1,216 @@
+"""Reads lists of images, such as train.txt, in any layout: which file is one, for which split, and what it names."""
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from openmmlab_tools.data.datasets import SPLITS
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import IMAGE_SUFFIXES
+
+from .account import Account
+from .folder import SPLIT_WORDS, Folder, contradicts, of_other_split, read_lines, split_in, words_of
+
+SUFFIXES = ('.txt', '.csv', '.tsv', '.lst')
+# Words that the name of a list may have beside its split, so `cat_train.txt` is none.
+LIST_WORDS = frozenset(('list', 'lists', 'image', 'images', 'img', 'imgs', 'file', 'files', 'filename', 'filenames',
+                        'name', 'names', 'id', 'ids', 'set', 'sets', 'split', 'splits', 'data', 'path', 'paths'))
+VOC_LISTS = 'ImageSets'
+TRAINVAL = 'trainval'
+DEPTH = 4  # folders of an image that its name in a list may have
+NAMED = frozenset((*IMAGE_SUFFIXES, '.xml', '.json', '.txt'))  # suffixes that a name may have
+
+
+class SplitList(NamedTuple):
+    """A list of images."""
+    path: Path
+    split: str  # '': each line has its own
+    lines: list[list[str]]  # what may be the name in each line, the surest first
+
+
+class Named(NamedTuple):
+    """What a list names."""
+    images: list[Path]  # with records
+    known: int  # how many names are images, also without records
+    missing: list[str]  # names that are no image
+
+
+class ImageNames:
+    """Finds images by the ends of their paths, with or without suffix."""
+
+    def __init__(self, images: Iterable[Path], folder: Folder) -> None:
+        self._folder = folder
+        self._by_end: dict[str, list[Path]] = defaultdict(list)
+        for image in images:
+            parts = image.parts[-DEPTH:]
+            for start in range(len(parts)):
+                end = '/'.join(parts[start:])
+                for name in dict.fromkeys((end, end.removesuffix(image.suffix))):
+                    self._by_end[name].append(image)
+
+    def find(self, text: str) -> list[Path]:
+        """Returns the images that a name may mean; several if it fits them equally well."""
+        parts = [part for part in text.replace('\\', '/').split('/') if part not in ('', '.', '..')]
+        for start in range(max(len(parts) - DEPTH, 0), len(parts)):
+            end = '/'.join(parts[start:])
+            suffix = PurePosixPath(end).suffix
+            bare = end.removesuffix(suffix) if suffix.lower() in NAMED else end
+            if found := [image for image in self._by_end.get(end) or self._by_end.get(bare) or ()
+                         if not self._is_elsewhere(parts[:-1], image)]:
+                return found
+        return []
+
+    def _is_elsewhere(self, said: Sequence[str], image: Path) -> bool:
+        parts = self._folder.parts(image)
+        return bool(said) and (of_other_split(said, parts) or contradicts(said, parts))
+
+
+def read_split_lists(folder: Folder, images: Sequence[Path], account: Account, kind: str) -> dict[str, list[Path]]:
+    """Returns the images of each split that lists below a folder name; none if there are no lists.
+
+    Lists in one folder belong together. Of several folders, those of VOC for this kind of labels come first ('Main' for
+    boxes, 'Segmentation' for label maps), then others of VOC, then the nearest to the root. Without a list for
+    training, it gets the images that no other list has, of `trainval` if there is one.
+
+    Raises:
+        UserError: If a list names other images, a name means two images, or two folders have lists that differ.
+    """
+    chosen: tuple[tuple[int, ...], Path, dict[str, list[Path]]] | None = None
+    sets = [*_sets(folder, kind)]
+    here, all_images = (ImageNames(found if sets else (), folder) for found in (images, folder.images))
+    for rank, place, lists in sets:
+        if chosen and rank > chosen[0]:
+            break
+        named = {one.path: [_read(own, here, all_images, folder) for own in _by_split(one)] for one in lists}
+        if not any(found.known for parts in named.values() for found in parts):
+            for one in lists:
+                _refuse_others(one, [name for part in named[one.path] for name in part.missing], folder)
+            continue
+        splits: dict[str, list[Path]] = {}
+        for one in lists:
+            _add(one, named[one.path], splits, folder, account, not chosen)
+        if chosen and {split: set(own) for split, own in splits.items()} != {
+                split: set(own) for split, own in chosen[2].items()}:
+            raise UserError(f'{chosen[1]} and {place} have lists of splits that differ: move those of one of them '
+                            'away.')
+        chosen = chosen or (rank, place, splits)
+    return _completed(chosen[2], images) if chosen else {}
+
+
+def read_list(path: Path, folder: Folder) -> tuple[list[Path], list[str]]:
+    """Returns the images that a list names, which a description names as such, and the names that are none; paths may
+    be relative to the list, to the folder, or of another machine, and may lie outside of the folder.
+    """
+    names = ImageNames(folder.images, folder)
+    found, missing = list[Path](), list[str]()
+    for texts in _names_in(path):
+        own = next(filter(None, map(names.find, texts)), [])
+        place = own[0] if len(own) == 1 else folder.locate(texts[0], path.parent)
+        if place and (place in own or not place.is_relative_to(folder.root)):
+            found.append(place)
+        else:
+            missing.append(texts[0])
+    return found, missing
+
+
+def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[str, list[Path]]:
+    if 'train' not in splits:
+        held_out = {image for split in ('val', 'test') for image in splits.get(split, ())}
+        splits['train'] = [image for image in splits.get(TRAINVAL, images) if image not in held_out]
+    return {split: splits[split] for split in SPLITS if splits.get(split)}
+
+
+def list_of(path: Path, root: Path) -> tuple[str, Path] | None:
+    """Returns the split that the name of a file or of its folder says, and the folder of lists; None for no list."""
+    words = words_of(path.stem) if path.suffix.lower() in SUFFIXES else []
+    if not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
+        return None
+    if TRAINVAL in words or {'train', 'val'} <= {*words}:
+        return TRAINVAL, path.parent
+    if split := split_in(path.stem):
+        return split, path.parent
+    if path.parent != root and (split := split_in(path.parent.name)):
+        return split, path.parent.parent
+    return '', path.parent
+
+
+def _sets(folder: Folder, kind: str) -> Iterator[tuple[tuple[int, ...], Path, list[SplitList]]]:
+    """Yields lists by their folder, with a rank; the first come first."""
+    sets: dict[Path, list[tuple[Path, str]]] = defaultdict(list)
+    for path in folder.files:
+        if (found := list_of(path, folder.root)) and path not in folder.labels and not folder.image_of(path):
+            sets[found[1]].append((path, found[0]))
+    ranks = {place: (place.name != kind, VOC_LISTS not in folder.parts(place / '_'), len(place.parts))
+             for place in sets}
+    for place in sorted(sets, key=lambda place: (ranks[place], place)):
+        lists = [SplitList(path, split, [*_names_in(path)]) for path, split in sets[place]]
+        yield ranks[place], place, [one for one in lists if one.split or all(map(_split_in_line, one.lines[1:]))]
+
+
+def _names_in(path: Path) -> Iterator[list[str]]:
+    try:
+        lines = read_lines(path)
+    except UserError:  # of another encoding, so it is no list
+        return
+    for line in lines:
+        # Lists of a class have 1, 0 or -1 behind the name; others have a label map there.
+        cells = next(csv.reader([line])) if path.suffix.lower() == '.csv' else []
+        texts = [line, re.sub(r'\s+-?[01]$', '', line), *cells, *re.split(r'[\s,;]+', line)]
+        yield list(dict.fromkeys(text.strip().strip('"\'') for text in texts if text.strip()))
+
+
+def _split_in_line(texts: Sequence[str]) -> str:
+    return next((SPLIT_WORDS[text.lower()] for text in texts if text.lower() in SPLIT_WORDS), '')
+
+
+def _by_split(one: SplitList) -> Iterator[SplitList]:
+    """Yields a list for each split."""
+    if one.split:
+        yield one
+        return
+    lines: dict[str, list[list[str]]] = defaultdict(list)
+    for texts in one.lines:
+        lines[_split_in_line(texts)].append(texts)
+    yield from (SplitList(one.path, split, own) for split, own in lines.items() if split)
+
+
+def _read(one: SplitList, here: ImageNames, all_images: ImageNames, folder: Folder) -> Named:
+    found, known, missing = list[Path](), 0, list[str]()
+    for texts in one.lines:
+        own = next(filter(None, map(here.find, texts)), [])
+        if len(own) > 1:
+            raise UserError(f'{one.path} names {texts[0]}, which {" and ".join(map(folder.name, sorted(own)[:2]))} may '
+                            'be: write names with their folders.')
+        found += own
+        if own or any(map(all_images.find, texts)):
+            known += 1
+        else:
+            missing.append(texts[0])
+    if known and len(missing) == 1 and missing[0] == one.lines[0][0] and one.path.suffix.lower() in ('.csv', '.tsv'):
+        missing.clear()  # it is the heading
+    return Named(found, known, missing)
+
+
+def _add(one: SplitList, parts: Sequence[Named], splits: dict[str, list[Path]], folder: Folder, account: Account,
+         is_chosen: bool) -> None:
+    """Adds what a list names to the splits."""
+    for own, named in zip(_by_split(one), parts, strict=True):
+        if not named.known and own.split != 'test':
+            _refuse_others(own, named.missing, folder)
+            continue
+        splits.setdefault(own.split, []).extend(named.images)
+        if is_chosen:
+            account.use('descriptions', one.path)
+            for name in named.missing:
+                account.remark(f'names of {folder.name(one.path)} have no image', name)
+
+
+def _refuse_others(one: SplitList, missing: Sequence[str], folder: Folder) -> None:
+    """Raises a UserError for a list that names images, but none that is there; text that names none is no list."""
+    looks_like_names = [any(PurePosixPath(text.replace('\\', '/')).suffix.lower() in NAMED for text in texts)
+                        or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in one.lines]
+    if missing and (VOC_LISTS in folder.parts(one.path) or sum(looks_like_names) > len(looks_like_names) / 2):
+        raise UserError(f'{one.path} names other images, such as {" and ".join(missing[:2])}, of which none is below '
+                        f'{folder.root}: put them there, or move the list away.')

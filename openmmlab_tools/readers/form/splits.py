@@ -1,0 +1,108 @@
+"""The splits of a folder of data: which one a name means, and how images are divided."""
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from openmmlab_tools.data.datasets import SPLITS
+from openmmlab_tools.errors import UserError
+from openmmlab_tools.files import IMAGE_SUFFIXES
+from openmmlab_tools.texts import shell
+
+from .dataset import LabelledData, Picture
+from .folder import Folder, split_in
+from .settling import settle
+from .split_lists import read_split_lists
+
+# The name of a crop, with the image that it is from: slide1_0_512.png, slide1_x0_y512.png.
+CROP = r'^(.+?)[_-]\D?\d+[_-]\D?\d+\.\w+$'
+LISTS = 'Main', 'Segmentation'  # the folders of VOC's lists, for boxes and for label maps
+
+
+def split_of(path: Path, root: Path) -> str:
+    """Returns the split of the innermost folder of a path that names one, or 'train' if none does."""
+    return _split_of(path.parent, root)
+
+
+@lru_cache(1024)  # folders have many files
+def _split_of(folder: Path, root: Path) -> str:
+    parts = folder.relative_to(root).parts if folder.is_relative_to(root) else folder.parts[-2:]
+    return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
+
+
+def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, splits: Mapping[str, Sequence[Path]] = {}
+           ) -> None:
+    """Puts images into the splits that their annotations name, or else lists, or else their folders."""
+    # An image that only its annotation file holds is in the folder of that file.
+    places = {one.path: one.path if one.path.is_relative_to(folder.root) else one.annotation or one.path
+              for one in pictures}
+    has_maps = any(one.annotation and one.annotation.suffix.lower() in IMAGE_SUFFIXES for one in pictures)
+    splits = splits or read_split_lists(folder, [*places], data.account, LISTS[has_maps]) or {
+        split: [path for path, place in places.items() if split_of(place, folder.root) == split] for split in SPLITS}
+    by_image = {one.path: one for one in pictures}
+    listed = {image for images in splits.values() for image in images}
+    for one in pictures:
+        if one.path not in listed:
+            data.account.leave('images', 'images are in no list of a split', folder.name(one.path), one.records)
+            data.account.leave('objects', 'objects are of images in no list of a split', folder.name(one.path),
+                               sum(other.records for other in one.objects))
+    for split in SPLITS:
+        if own := [by_image[image] for image in dict.fromkeys(splits.get(split, ())) if image in by_image]:
+            data.splits[split] = own
+
+
+def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder,
+             splits: Mapping[str, Sequence[Path]] = {}, names: Sequence[str] = ()) -> LabelledData:
+    """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
+    settle(data, names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
+    divide(data, pictures, folder, splits)
+    return data
+
+
+def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) -> set[str]:
+    """Returns at most `number` names, in whole groups, in a random order; the smallest group if all are larger.
+
+    A group is the names in which the regular expression finds the same: its first group, or all that matches if it has
+    none. A name in which it finds nothing is alone. A UserError if it is none, or there is one group.
+    """
+    try:
+        found = {name: re.search(pattern, name) for name in names}
+    except re.error as error:
+        raise UserError(f'group_by is {pattern}, which is no regular expression ({error}): correct it.') from None
+    groups: dict[object, list[str]] = {}
+    for name, match in found.items():
+        groups.setdefault((match.groups() or (match[0],))[:1] if match else name, []).append(name)
+    if len(groups) == 1 or not any(found.values()):
+        what = 'nothing in any name' if not any(found.values()) else 'the same in all names'
+        raise UserError(f'group_by is {pattern}, which finds {what}, such as {names[0]}: correct it.')
+    chosen: set[str] = set()
+    for group in random.Random(seed).sample(list(groups.values()), len(groups)):
+        chosen.update(group if len(chosen) + len(group) <= number else ())
+    smallest = min(groups.values(), key=len)
+    return chosen or {*smallest}
+
+
+def take_share(data: LabelledData, share: float, seed: int, group_by: str | None = None) -> None:
+    """Moves a share of training to validation; entries of one file, or of a group, stay together (`choose_groups`).
+
+    A UserError if either is empty.
+    """
+    pictures, root = data.splits['train'], data.root
+    name_of = {one.path: (one.path.relative_to(root) if one.path.is_relative_to(root) else one.path).as_posix()
+               for one in pictures}
+    names = list(name_of.values())
+    number = max(1, round(share * len(names)))
+    if not 0 < share < 1 or number >= len(names):
+        raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
+                        'name a share between 0 and 1, a folder or a file with --val.')
+    chosen = (choose_groups(names, number, seed, group_by) if group_by is not None else
+              set(random.Random(seed).sample(names, number)))
+    data.splits['train'] = [one for one in pictures if name_of[one.path] not in chosen]
+    data.splits['val'] = [one for one in pictures if name_of[one.path] in chosen]
+    data.notes.append(f'There is no split for validation: it gets {len(data.splits["val"])} images of training (seed '
+                      f'{seed}).')
+    sources = {match[1] for name in names if (match := re.search(CROP, name))}
+    if group_by is None and 1 < len(sources) <= len(names) / 4:
+        data.notes.append(f'Names look like crops of {len(sources)} images, such as {names[0]}: crops of one image in '
+                          f'both parts make metrics too good. {shell("--group-by", CROP)} keeps them together.')

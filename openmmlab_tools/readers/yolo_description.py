@@ -1,0 +1,126 @@
+"""Descriptions of YOLO data: names of classes and splits in data.yaml, or in obj.data."""
+import glob
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.readers.form.folder import Folder, read_lines, read_text
+from openmmlab_tools.readers.form.split_lists import read_list
+from openmmlab_tools.texts import shown, told
+
+KEYS = dict(train='train', val='val', valid='val', test='test')
+NAME_FILES = ('obj.names', 'classes.txt', 'labels.txt', '_darknet.labels', 'class_names.txt', 'predefined_classes.txt')
+MOST_CLASSES = 10_000
+MOST_YAML = 2**21  # bytes
+
+
+@dataclass
+class Description:
+    names: dict[int, str] = field(default_factory=dict)  # the classes by their numbers; empty if no file has them
+    source: Path | None = None  # the file with the names
+    places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
+    keypoints: int = 0  # how many numbers keypoints add to a line
+    files: list[Path] = field(default_factory=list)  # that describe the data
+    notes: list[str] = field(default_factory=list)
+
+
+def describe_yolo(folder: Folder, file: Path | None) -> Description:
+    """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError for faults or missing files."""
+    near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
+                  key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
+    for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
+        found = _of_darknet(one, folder) if one.suffix.lower() == '.data' else _of_yaml(one, folder)
+        if found:
+            return found
+    lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}
+    # A list beside the labels is nearer to them than one of another tool.
+    path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
+    return Description(dict(enumerate(read_lines(path))), path, files=[path]) if path else Description()
+
+
+def _of_yaml(path: Path, folder: Folder) -> Description | None:
+    if path.stat().st_size > MOST_YAML:
+        raise UserError(f'{path} has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
+                        'file.')
+    text = read_text(path)
+    try:
+        # All words stay texts: `no` is a name, not False.
+        content = yaml.load(text, getattr(yaml, 'CBaseLoader', yaml.BaseLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
+    if not isinstance(content, dict) or not content.get('names'):
+        return None
+    found = Description(_names(content['names'], path), path, files=[path])
+    shape, base = content.get('kpt_shape'), content.get('path')
+    if isinstance(shape, list):
+        try:
+            found.keypoints = math.prod(map(int, shape))
+        except (TypeError, ValueError) as error:
+            raise UserError(f'{path} has kpt_shape {shown(shape)}, but these are two whole numbers: correct it.'
+                            ) from error
+    if base is not None and not isinstance(base, str):
+        raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
+    bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
+    found.places = _places(content, path, bases, folder, found)
+    return found
+
+
+def _names(names: object, path: Path) -> dict[int, str]:
+    if isinstance(names, str):
+        names = names.strip('[]').split(',')
+    if isinstance(names, list | dict) and len(names) <= MOST_CLASSES:
+        pairs = names.items() if isinstance(names, dict) else enumerate(names)
+        try:
+            found = {int(number): name.strip() for number, name in pairs}
+            if all(0 <= number < MOST_CLASSES for number in found):
+                return dict(sorted(found.items()))
+        except (ValueError, TypeError, AttributeError):
+            pass
+    raise UserError(f'{path} has {shown(names)} for names, but these are a list of names, or a map from numbers to '
+                    'names: correct it.')
+
+
+def _of_darknet(path: Path, folder: Folder) -> Description | None:
+    pairs = (line.partition('=') for line in read_lines(path))
+    content = {key.strip(): value.strip() for key, equals, value in pairs if equals}
+    if 'names' not in content:
+        return None
+    names = folder.locate(content['names'], path.parent)
+    if names is None or not names.is_file():
+        raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
+    found = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
+    found.places = _places(content, path, [path.parent], folder, found)
+    return found
+
+
+def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, about: Description
+            ) -> dict[str, list[Path]] | None:
+    """Finds what a description names for each split (None: none); a UserError if it is not there, or no text."""
+    given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
+    found: dict[str, list[Path]] = {}
+    for split, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str):
+                raise UserError(f'{path} has {shown(value)} for {split}, but this is a folder, a list of images, or '
+                                'several of them: correct it.')
+            places = [place for base in bases for place in map(Path, sorted(glob.glob(str(base / text))))
+                      ] if '*' in text else [place] if (place := folder.locate(text, *bases)) else []
+            if not places and split == 'test':
+                about.notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
+            elif not places:
+                raise UserError(f'{path} names {text} for {split}, which is not there: put it there, or correct the '
+                                f'key {split}.')
+            for place in places:
+                if place.is_file() and place.suffix == '.txt':
+                    images, missing = read_list(place, folder)
+                    about.files.append(place)
+                    about.notes += told(missing, f'lines of {place.name} name no image that is there')
+                    found.setdefault(split, []).extend(images)
+                else:
+                    found.setdefault(split, []).append(place)
+    return found if given else None

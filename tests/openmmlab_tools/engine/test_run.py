@@ -1,0 +1,375 @@
+"""Runs that train, resume and test, and what users are told when they cannot."""
+import errno
+import multiprocessing
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.logging import HistoryBuffer, MessageHub
+from mmengine.runner import Runner
+
+from openmmlab_tools import engine
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.engine.resuming import find_checkpoint, how_to_continue, prepare_to_resume
+from openmmlab_tools.engine.run import failures_as_user_errors
+from openmmlab_tools.errors import UserError
+from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
+
+TrainConfig = Callable[..., Config]
+
+
+@pytest.fixture(scope='module')
+def upernet(toy_shapes: Path) -> TrainConfig:
+    steps = {'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
+    return lambda work_dir, iters, **options: load_config(
+        UPERNET, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
+
+
+@pytest.mark.parametrize('amp, dtype', [(True, 'bfloat16'), ('float16', 'float16')])
+def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, dtype: str,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('openmmlab_tools.engine.checks.get_device', lambda: 'cpu')  # it ends there
+    refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
+    assert cfg.optim_wrapper.dtype == dtype
+
+
+@pytest.fixture(scope='module')
+def whole(upernet: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of four iterations without interruption, with a seed that the config leaves open."""
+    folder = tmp_path_factory.mktemp('whole')
+    train(upernet(folder, 4, randomness=dict(seed=None)), resume='auto')  # there is none: from the beginning
+    return folder
+
+
+def run_log(work_dir: Path) -> str:
+    return ''.join(file.read_text() for file in work_dir.glob('*/*.log'))
+
+
+def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    (tmp_path / 'last_checkpoint').write_text(shutil.copy(whole / 'iter_2.pth', tmp_path))
+    cfg = upernet(tmp_path, 4, randomness=dict(seed=None))
+    np.random.seed(1)  # another seed would be drawn
+    train(cfg, resume='auto')
+    assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
+    assert not re.search('results may differ|other settings', run_log(tmp_path))
+    before, first, second = map(read_checkpoint, (whole / 'iter_2.pth', whole / 'iter_4.pth', tmp_path / 'iter_4.pth'))
+    assert cfg.randomness.seed == before['meta']['seed'] == first['meta']['seed'] == second['meta']['seed']
+    weights = first['state_dict']
+    torch.testing.assert_close(weights, second['state_dict'], rtol=0, atol=0)
+    assert len([name for name, value in before['state_dict'].items() if not torch.equal(value, weights[name])]) > 100
+
+
+@pytest.mark.slow
+def test_what_plain_mmengine_wrote_is_resumed_and_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture) -> None:
+    checkpoint, path = read_checkpoint(whole / 'iter_2.pth'), tmp_path / 'old.pth'
+    del checkpoint['meta']['seeded_each_iteration']
+    scalars = checkpoint['message_hub']['log_scalars']
+    scalars.update({name: HistoryBuffer(value['log_history'].numpy(), value['count_history'].numpy())
+                    for name, value in scalars.items()})
+    torch.save(checkpoint, path)
+    train(upernet(tmp_path / 'new', 3), resume=str(path))
+    log = run_log(tmp_path / 'new')
+    assert log.count('from a run without a seed for each iteration') == log.count('results may differ') == 1
+    rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
+    assert len(rates) == 1  # those of the two iterations before are left out, and told
+    assert 'plain data under message_hub; they are left' in ' '.join(capsys.readouterr().out.split())
+
+
+def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: TrainConfig, whole: Path, data: Path,
+                                                                      tmp_path: Path) -> None:
+    for file in ('images/training/000000.jpg', 'annotations/training/000000.png'):
+        (data / file).unlink()
+    train(upernet(tmp_path, 4, randomness=dict(seed=5), **{
+        'train_dataloader.dataset.data_root': str(data), 'optim_wrapper.optimizer.lr': 0.5}),
+          resume=str(whole / 'iter_4.pth'))
+    name, log = read_checkpoint(whole / 'iter_4.pth')['meta']['experiment_name'], run_log(tmp_path)
+    [told] = re.findall(f'The checkpoint is from run {name}, which had other settings: (.*)\n', log)
+    assert 'number of training images is 7 (not 8)' in told and 'optim_wrapper.optimizer.lr is 0.5 (not 0.001)' in told
+    assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
+
+
+@pytest.mark.parametrize('options, words', [
+    # As where the config says that training resumes, not the caller.
+    ({'resume': True, 'model.decode_head.channels': 32}, 'iter_4.pth does not fit the model'),
+    ({'optim_wrapper': dict(_delete_=True, constructor='OfMine')}, 'optim_wrapper of the config has no optimizer'),
+    ({'runner_type': 'FlexibleRunner'}, 'runner_type is FlexibleRunner, which is not a kind of Runner')])
+def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, upernet: TrainConfig, whole: Path
+                                           ) -> None:
+    assert words in refusal(train, upernet(whole, 6, **options))
+
+
+@pytest.mark.parametrize('scope, config, metric, options', [
+    ('mmseg', UPERNET, 'mIoU', {'default_hooks.logger.interval': 2}),
+    pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
+def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_training_alone(
+        scope: str, config: Path, metric: str, options: dict[str, Any], trained: dict[str, Trained], toy_shapes: Path,
+        tmp_path: Path) -> None:
+    written, checkpoint = (Path(shutil.copy(path, tmp_path)) for path in trained[scope])
+    before = written.read_text()
+    if scope == 'mmdet':
+        options = {'test_evaluator.ann_file': f'{toy_shapes}/instances_validation.json', **options}
+    cfg = load_config(config, toy_overrides(toy_shapes, **options), str(written.parent))
+    assert 0 <= engine.test(cfg, checkpoint, tmp_path / 'painted')[metric] <= 100
+    painted = {path.name: cv2.imread(str(path)).shape for path in (tmp_path / 'painted').iterdir()}
+    images = {f'{path.stem}.png': cv2.imread(str(path)).shape for path in (toy_shapes / 'images/validation').iterdir()}
+    # The ground truth on the left, the prediction right.
+    assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
+    assert 'no.pth' in refusal(engine.test, cfg, 'no.pth')
+    if scope == 'mmseg':
+        cfg.test_dataloader.dataset.metainfo.classes = cfg.test_dataloader.dataset.metainfo.classes[::-1]
+        assert 'has the 6 classes of the test data in another order' in refusal(engine.test, cfg, checkpoint)
+    assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
+
+
+class Watch(Hook):
+    """Notes the batches of each epoch, and looks at one after each, as mmpretrain's PreciseBNHook does."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int, bool]] = []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        last = self.end_of_epoch(runner.train_dataloader, batch_idx)
+        self.seen.append((runner.iter, runner.epoch, batch_idx, last))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        next(iter(runner.train_dataloader))
+
+
+@pytest.mark.slow
+def test_epochs_go_on_at_a_checkpoint_by_iteration(toy_shapes: Path, tmp_path: Path) -> None:
+    """Two epochs of three iterations, with a scaled learning rate by epoch and checkpoints by iteration."""
+    def run(name: str, resume: str | None = None) -> list[tuple[int, int, int, bool]]:
+        cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+            'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
+            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3,
+            'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.by_epoch': False,
+            'default_hooks.checkpoint.max_keep_ckpts': -1}), str(tmp_path / name))
+        cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2)
+        cfg.param_scheduler = [dict(type='MultiStepLR', by_epoch=True, milestones=[1])]
+        cfg.auto_scale_lr = dict(enable=False, base_batch_size=8)
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+        train(cfg, auto_scale_lr=True, resume=resume, hooks=[hook := Watch()])
+        return hook.seen
+
+    run('whole')
+    for step in (2, 4, 6):  # in an epoch, and at the end of one and of all
+        assert run(str(step), f'{tmp_path}/whole/iter_{step}.pth') == [
+            (index, index // 3, index % 3, index % 3 == 2) for index in range(step, 6)]
+    for name in '24':
+        first, second = (read_checkpoint(tmp_path / f'{folder}/iter_6.pth') for folder in ('whole', name))
+        torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
+        rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
+        # For a batch of 2, not 8.
+        assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
+
+
+@pytest.mark.slow
+def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
+        upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    def terminate(runner: Runner, **batch: object) -> None:
+        if runner.iter == 2:  # this process and its workers get it, as from Slurm
+            processes = os.getpid(), *(worker.pid for worker in multiprocessing.active_children())
+            subprocess.run(['kill', '-TERM', *map(str, processes)], check=True)
+
+    hook, expected = Hook(), read_checkpoint(whole / 'iter_4.pth')
+    hook.before_train_iter = terminate
+    cfgs = [upernet(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as raised:
+        train(cfgs[0], hooks=[hook])
+    assert raised.value.code == 143 and signal.getsignal(signal.SIGTERM) == handler
+    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_3.pth')
+    train(cfgs[1], resume='auto')
+    found = read_checkpoint(tmp_path / 'iter_4.pth')
+    for part in ('state_dict', 'optimizer'):
+        torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)
+
+
+def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    # The second is a copy of this process, which has imported all that training needs.
+    told = multiprocessing.get_context('fork').SimpleQueue()
+    second = multiprocessing.get_context('fork').Process(
+        target=lambda: told.put(refusal(train, upernet(tmp_path, 1), resume='iter_9.pth')))  # the first may remove it
+    hook = Hook()
+    hook.after_train_iter = lambda *args, **kwargs: (second.start(), second.join())
+    train(upernet(tmp_path, 1), hooks=[hook])
+    assert second.exitcode == 0 and told.get() == (
+        f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait until that run ends, or choose '
+        'another folder.')
+    assert (tmp_path / 'iter_1.pth').exists()
+
+
+def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
+        upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    hook, number, resume = Hook(), 2, str(whole / 'iter_2.pth')
+
+    def before_train_iter(runner: Runner, **batch: object) -> None:
+        if runner.iter == number:
+            raise RuntimeError('no more')
+
+    hook.before_train_iter = before_train_iter
+    traceback = tmp_path / 'traceback.txt'
+    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume) == (
+        'training cannot begin (RuntimeError: no more): correct the config, or start from its weights with '
+        f'--cfg-options load_from=CHECKPOINT instead of --resume, or see the traceback in {traceback}.')
+    assert 'in before_train_iter' in traceback.read_text()
+    number = 3
+    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume, error=RuntimeError) == 'no more'
+
+
+FULL = errno.ENOSPC, 'No space left on device'
+SPACE = ('cannot be written (No space left on device): free space for it, in {} or in /dev/shm, the shared memory of '
+         'data loader workers, then ')
+
+
+@pytest.mark.parametrize('error, resumable, words', [
+    (OSError(*FULL, 'a.log'), True, f'a.log {SPACE}continue from iter_2.pth with --resume.'),
+    (OSError(*FULL), False, f'a file {SPACE}start again.'), (PermissionError('no'), True, 'no'),
+    (RuntimeError('[/a/gloo/pair.cc:553] Connection closed by peer'), True,  # as gloo says when another rank has died
+     'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout ([/a/gloo/pair.cc:553]'
+     ' Connection closed by peer): see why in its log, then continue with --resume.')])
+def test_what_is_lost_during_a_run_is_told_with_a_way_on(error: Exception, resumable: bool, words: str, tmp_path: Path
+                                                         ) -> None:
+    (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
+    kind = PermissionError if isinstance(error, PermissionError) else UserError  # which is told elsewhere
+    with pytest.raises(kind) as raised, failures_as_user_errors('it fails', str(tmp_path), resumable):
+        raise error
+    assert str(raised.value) == words.format(tmp_path) and len([*tmp_path.iterdir()]) == 1  # no traceback
+
+
+def test_a_work_dir_that_is_gone_is_named(upernet: TrainConfig, tmp_path: Path) -> None:
+    hook, work_dir = Hook(), tmp_path / 'work'
+    hook.after_train_iter = lambda *args, **batch: shutil.rmtree(work_dir)
+    assert f'work dir {work_dir} was removed or renamed during the run: put it back if you can, ' in refusal(
+        train, upernet(work_dir, 2), hooks=[hook])
+
+
+WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
+WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
+
+
+def write(path: Path, content: dict | bytes) -> None:
+    """Writes a checkpoint, or bytes that are none."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(dict(content, meta=dict(iter=1, epoch=0)), path)
+
+
+@pytest.mark.parametrize('note, content, expected, reason', [
+    ('iter_3.pth\n', None, 'iter_3.pth', ''),  # although another is higher
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', 'Resuming from {0}/b/iter_2.pth, in another folder, because {0}/last_'),
+    ('b', None, None, '{0}/b cannot be read ('), ('a\nb', None, None, '{0}/last_checkpoint cannot be used (it has no'),
+    ('\xff', None, None, '{0}/last_checkpoint cannot be used ('),
+    ('b/iter_2.pth', b'PK', None, 'checkpoint {0}/b/iter_2.pth is damaged'),
+    ('b/iter_2.pth', WEIGHTS, None, 'checkpoint {0}/b/iter_2.pth has no optimizer'),
+    ('c/no.pth', None, None, 'checkpoint {0}/c/no.pth does not exist'),
+    ('', None, None, '{0}/last_checkpoint cannot be used (it has no path)')])
+def test_training_resumes_from_the_named_checkpoint_only(
+        note: str, content: dict | bytes | None, expected: str | None, reason: str, tmp_path: Path, log: list) -> None:
+    for folder in 'bc':
+        (tmp_path / folder).mkdir()
+    for name in ('iter_4.pth', 'iter_3.pth', 'c/iter_8.pth'):
+        write(tmp_path / name, WHOLE)
+    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS)  # to test with
+    if content is not None:
+        write(tmp_path / 'b/iter_2.pth', content)
+    (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note), 'latin-1')
+    reason = reason.format(tmp_path)
+    if expected is None:
+        told = refusal(find_checkpoint, str(tmp_path))
+        assert told.startswith(f'training cannot resume from what {tmp_path}/last_checkpoint names (')
+        assert reason in told
+        assert told.endswith('): put that file back, choose another with --resume CHECKPOINT (there are iter_4.pth, '
+                             'iter_3.pth), or choose another --work-dir to train from the start.')
+        return
+    found = find_checkpoint(str(tmp_path))
+    assert found.path == str(tmp_path / expected) and list(found.content) == list(WHOLE)
+    assert [message[:len(reason)] for _, message in log] == [reason] * bool(reason)
+
+
+def test_without_a_name_only_what_a_run_in_the_work_dir_has_written_is_resumed(tmp_path: Path, log: list) -> None:
+    for name, time in (('iter_5', '20260101_000005'), ('iter_4', '20260101_000004'), ('iter_3', '20260101_000004')):
+        torch.save(dict(WHOLE, meta=dict(iter=1, epoch=0, experiment_name=f'my_{time}')), tmp_path / f'{name}.pth')
+    write(tmp_path / 'iter_6.pth', WHOLE)
+    assert find_checkpoint(str(tmp_path)) is None
+    assert f'checkpoint {tmp_path}/iter_6.pth is of a run that was not in this folder; ' in log[-1][1]
+    (tmp_path / '20260101_000004').mkdir()  # the folder of the log
+    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_4.pth')
+    (tmp_path / 'last_checkpoint').symlink_to('gone')
+    assert 'last_checkpoint' in refusal(find_checkpoint, str(tmp_path))
+
+
+def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_one_there_is_a_sentence(
+        tmp_path: Path, log: list) -> None:
+    cfg = Config(dict(work_dir=str(tmp_path)))
+    assert how_to_continue(tmp_path) == 'start again' and find_checkpoint(cfg.work_dir) is None
+    assert [text for _, text in log] == [
+        f'{tmp_path} has no complete checkpoint to resume from: training from the beginning.']
+    for meta, missing in ((dict(iter='2', epoch=1), 'meta.iter'), (None, 'meta')):
+        torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
+        assert f'a.pth has no {missing}, so training cannot resume from it' in refusal(
+            prepare_to_resume, cfg, str(tmp_path / 'a.pth'))
+    (tmp_path / 'a').mkdir()
+    write(tmp_path / 'a/iter_2.pth', WHOLE)
+    assert how_to_continue(tmp_path / 'a') == f'continue from {tmp_path}/a/iter_2.pth with --resume'  # without a note
+    (tmp_path / 'a/last_checkpoint').write_text(str(tmp_path / 'a/iter_2.pth'))
+    shutil.move(tmp_path / 'a', tmp_path / 'b')
+    write(tmp_path / 'b/iter_3.pth', WHOLE)
+    assert find_checkpoint(str(tmp_path / 'b')).path == str(tmp_path / 'b/iter_2.pth')
+    for step in (2, 3):
+        write(tmp_path / f'b/iter_{step}.pth', b'PK')
+    told = refusal(find_checkpoint, str(tmp_path / 'b'))
+    assert re.search(r'training cannot resume from what .*iter_2\.pth is damaged.*, choose another with ', told)
+
+
+@pytest.mark.parametrize('restarts, resume, expected', [
+    ('1', None, 'iter_2.pth'), ('1', 'first.pth', 'iter_2.pth'), ('0', 'first.pth', 'first.pth')])
+def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume: str | None, expected: str,
+                                                          tmp_path: Path, log: list, monkeypatch: pytest.MonkeyPatch
+                                                          ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', restarts)
+    for name in ('work/iter_2.pth', 'first.pth'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, WHOLE)
+    (tmp_path / 'work/last_checkpoint').write_text('work/iter_2.pth')
+    cfg = Config(dict(work_dir='work'))
+    prepare_to_resume(cfg, resume)
+    assert cfg.resume and Path(cfg.load_from).name == expected
+    told = [message for _, message in log if 'torchrun' in message]
+    assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
+
+
+@pytest.mark.slow
+def test_losses_are_in_tensorboard_and_files_of_mlflow(upernet: TrainConfig, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
+    mlflow = find_spec('mlflow')  # not among the requirements of the tests: it brings more than thirty packages
+    backends = [dict(type='TensorboardVisBackend'), *[dict(type='MLflowVisBackend')] * bool(mlflow)]
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends': backends}))
+    [folder] = tmp_path.glob('*/vis_data')
+    found = [EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')]
+    if mlflow:
+        client = import_module('mlflow').MlflowClient(tracking_uri=f'file://{folder}')
+        [run] = client.search_runs([one.experiment_id for one in client.search_experiments()])
+        found.append(client.get_metric_history(run.info.run_id, 'decode.loss_ce'))
+    for losses in found:
+        assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)

@@ -1,0 +1,156 @@
+"""Predictions of any images, whole or in tiles, alone or in batches, and what is refused before them."""
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mmengine.infer import BaseInferencer
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.engine import load_config
+from openmmlab_tools.pictures.images import read_image
+from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
+from tests.conftest import ROOT, Models, refusal
+from tests.pictures import random_image
+from tests.tools.conftest import Exploit
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+@pytest.mark.parametrize('is_known', [True, False])
+def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool, scope: str, trained: Models,
+                                                                 image: Path, tmp_path: Path,
+                                                                 recwarn: pytest.WarningsRecorder) -> None:
+    config, checkpoint = trained[scope]
+    cfg = load_config(config)
+    known, names = dict(cfg.test_dataloader.dataset.metainfo), list(cfg.test_dataloader.dataset.metainfo.classes)
+    meta = dict(dataset_meta=dict(known, classes=names[::-1])) if is_known else {}
+    torch.save(dict(state_dict=read_checkpoint(checkpoint)['state_dict'], meta=meta), tmp_path / 'a.pth')
+    found, = infer(build_inferencer(cfg, tmp_path / 'a.pth', 'cpu'), image)
+    assert list(found.classes) == (names[::-1] if is_known else names)
+    # The libraries would say that they use the classes of another data set.
+    assert not [one for one in recwarn if 'by default' in str(one.message)]
+
+
+def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_there_are_refused(
+        trained: Models, tmp_path: Path) -> None:
+    config, checkpoint = trained['mmseg']
+    content, part, code = read_checkpoint(checkpoint), tmp_path / 'part.pth', tmp_path / 'code.pth'
+    torch.save(dict(content, extra=Exploit()), code)
+    content['state_dict'].popitem()
+    torch.save(content, part)
+    for path, device, words in ((code, 'cpu', 'code.pth is damaged, or contains code'), (part, 'cpu', ': 1 missing'),
+                                (checkpoint, 'tpu', "device 'tpu' cannot be used"),
+                                (checkpoint, 'cuda:99', "device 'cuda:99' cannot be used")):
+        assert words in refusal(build_inferencer, load_config(config), path, device)
+    assert not Path('hacked').exists()
+    told = refusal(build_inferencer, load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'), 'x.pth')
+    assert 'is for mmpretrain, but only predictions of mmdet and mmseg can be' in told
+
+
+@pytest.mark.parametrize('options, told', [
+    (dict(batch_size=0), 'batch_size is 0, but must be a whole number of at least 1: correct it.'),
+    (dict(tile=0), 'tile is 0, but'), (dict(tile=8, overlap=8), 'overlap is 8, but must be a whole number from 0 to 7'),
+    (dict(config=3), 'config is 3, but must be a path'), (dict(stream=1), 'stream is 1, but must be True or False'),
+    (dict(overlap=8), 'overlap is 8, but there are no tiles: give the side of a tile, too.'),
+    (dict(tile=8, tile_scale=0.), 'tile_scale is 0.0, but'), (dict(score_thr=np.nan), 'score_thr is nan, but'),
+    (dict(score_thr=dict(ball=-1)), 'score_thr of ball is -1, but'), (dict(images='no.png'), 'no.png does not exist'),
+    (dict(images=0), 'the images of camera 0 do not end: pass stream=True.')])
+def test_what_would_go_wrong_in_silence_is_refused_before_the_model_is_built(
+        options: dict[str, Any], told: str, trained: Models, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('openmmlab_tools.predict.predicting.open_checkpoint', None)
+    config, checkpoint = trained['mmdet']
+    assert told in refusal(predict, **{**dict(images=image, config=config, checkpoint=checkpoint), **options})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_predicts_paths_and_arrays_of_any_size_alike(scope: str, trained: Models, image: Path, tmp_path: Path) -> None:
+    small = random_image(tmp_path / 'small.png', 70, 51)
+    images = [read_image(image), image, small, str(image)]
+    alone = [predict(one, *trained[scope], device='cpu')[0] for one in images]
+    assert [one.size for one in alone] == [(100, 200), (100, 200), (70, 51), (100, 200)]
+    for batch_size in (1, 2):
+        for one, other in zip(predict(images, *trained[scope], 'cpu', batch_size), alone, strict=True):
+            assert one.classes == other.classes and len(one.classes) > 1
+            if scope == 'mmseg':
+                assert one.label_map.shape == one.size and np.mean(one.label_map != other.label_map) < 0.01
+            else:
+                assert 0 < len(one.boxes) == len(one.labels) == len(one.masks)
+                np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+    first, second = alone[:2]
+    assert np.array_equal(first.label_map, second.label_map) and np.array_equal(first.boxes, second.boxes)
+
+
+def test_sizes_are_those_after_rotation_and_what_cannot_be_predicted_is_one_sentence(
+        trained: Models, tmp_path: Path) -> None:
+    config, checkpoint = trained['mmdet']
+    inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
+    turned, cut = tmp_path / 'turned.jpg', tmp_path / 'cut.png'
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (60, 40)).save(turned, exif=exif)
+    cut.write_bytes(turned.read_bytes()[:50])
+    assert [one.size for one in infer(inferencer, [turned, np.zeros((40, 60, 3), np.uint8)])] == [(60, 40), (40, 60)]
+    for source, words in ((cut, f'image {cut} cannot be read: it is damaged'), (
+            np.zeros((1, 9999, 3), np.uint8), 'image of 1 x 9999 pixels (height x width) cannot be predicted (')):
+        assert refusal(list, infer(inferencer, source)).startswith(words)
+
+
+@pytest.fixture
+def nuclei() -> BaseInferencer:
+    return build_inferencer(load_config(ROOT / 'demo/nuclei/config.py'), ROOT / 'demo/nuclei/model.safetensors', 'cpu')
+
+
+def test_images_of_several_sizes_are_one_batch_and_have_the_boxes_that_they_have_alone(
+        nuclei: BaseInferencer, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = read_image(ROOT / 'demo/nuclei/example.png')
+    images = [image[:96, :128], image[:128, :96], image[100:196, 100:196]]
+    alone, calls = [*infer(nuclei, images)], []
+    forward = nuclei.forward
+    monkeypatch.setattr(nuclei, 'forward', lambda data: calls.append(len(data['inputs'])) or forward(data))
+    for one, other in zip(infer(nuclei, images, batch_size=3), alone, strict=True):
+        assert len(one.boxes) == len(other.boxes) > 0 and one.masks == other.masks
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
+    assert calls == [3]
+
+
+def test_a_detector_finds_in_tiles_what_it_finds_in_the_whole_image(nuclei: BaseInferencer) -> None:
+    image = read_image(ROOT / 'demo/nuclei/example.png')
+    (whole,), (tiled,) = infer(nuclei, image), infer(nuclei, image, batch_size=2, tile=240, overlap=80)
+    assert tiled.size == whole.size == tuple(tiled.masks[0]['size']) and tiled.image is image
+    sure, found = (one.above(0.7) for one in (whole, tiled))
+    overlaps = coco_mask.iou(sure.masks, found.masks, [0] * len(found.masks))
+    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(found.boxes)) <= 2
+    assert np.mean(overlaps.max(axis=1) > 0.8) > 0.9
+
+
+def test_a_stream_reads_only_what_is_asked_for(trained: Models, image: Path) -> None:
+    read = []
+    stream = predict((read.append(1) or image for _ in range(9)), *trained['mmdet'], 'cpu', stream=True)
+    assert next(stream).name == 'image.png' and len(read) == 1
+
+
+@pytest.mark.slow
+def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path) -> None:
+    """mmengine's registries have one scope for the process."""
+    scopes = ['mmdet', 'mmseg'] * 4
+    alone = {scope: predict(image, *trained[scope], 'cpu')[0] for scope in trained}
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda scope: predict([image, image], *trained[scope], 'cpu'), scopes)
+        for scope, predictions in zip(scopes, found, strict=True):
+            for one in predictions:
+                for name in ('boxes', 'labels', 'scores', 'label_map'):
+                    np.testing.assert_array_equal(getattr(one, name), getattr(alone[scope], name))
+
+
+def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image: Path) -> None:
+    config, checkpoint = trained['mmdet']
+    running = infer(build_inferencer(load_config(config), checkpoint, 'cpu'), [image] * 3)
+    next(running)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
+    assert len(list(running)) == 2

@@ -1,0 +1,133 @@
+"""Merged groups of an optimizer: weights are those of mmengine's groups, whose checkpoints are resumed as they are."""
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.optim import (
+    DefaultOptimWrapperConstructor,
+    OptimWrapper,
+    build_optim_wrapper,
+)
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
+from torch import nn
+from torch.optim import SGD
+
+from cpvt_mm.optim import LayerDecayOptimWrapperConstructor
+from openmmlab_tools.checkpoints.reading import read_checkpoint
+from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.hooks.same_state import STATE
+from tests.conftest import ROOT, build_model, groups_by_name
+from tests.openmmlab_tools.hooks.test_same_state import toy
+
+MERGED, MMENGINES = 'openmmlab_tools.MergedOptimWrapperConstructor', 'DefaultOptimWrapperConstructor'
+# Updates after the 2nd, 4th and 6th iteration, a checkpoint after the 3rd, and gradients that are clipped.
+RUN = {'train_cfg.max_iters': 6, 'default_hooks.checkpoint.interval': 3, 'optim_wrapper.accumulative_counts': 2,
+       'custom_hooks': [dict(type='EMAHook')], 'param_scheduler': [dict(
+           type='CosineAnnealingLR', by_epoch=False, begin=0, end=6, eta_min_ratio=0.01)]}
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class UnmergedLayerDecay(LayerDecayOptimWrapperConstructor):
+    """Builds mmengine's groups, with layer decay."""
+
+    __call__ = DefaultOptimWrapperConstructor.__call__
+
+
+@OPTIMIZERS.register_module()
+class NotOfTorch(SGD):
+    """May treat each group by itself."""
+
+
+def built(model: nn.Module, constructor: str, **optimizer: Any) -> OptimWrapper:
+    return build_optim_wrapper(model, dict(
+        constructor=constructor, optimizer=dict(lr=0.1, weight_decay=0.5, **optimizer),
+        paramwise_cfg=dict(bias_decay_mult=0.)))
+
+
+@pytest.mark.parametrize('name', ['toy/mask-rcnn_cpvt_sfp_toy-shapes',
+                                  'nuclei/mask-rcnn_pvtv2-b0-pretrained_fpn_nuclei',
+                                  'pvtv2/segformer_pvtv2-b0_8xb2-160k_ade20k-512x512'])
+def test_equal_options_are_one_group_and_each_parameter_keeps_its_own(name: str) -> None:
+    cfg = load_config(ROOT / f'configs/{name}.py')
+    model = build_model(cfg)
+    merged, plain = (build_optim_wrapper(model, {**cfg.optim_wrapper, 'constructor': constructor})
+                     for constructor in (MERGED, MMENGINES))
+    groups, place = merged.optimizer.param_groups, {one: index for index, one in enumerate(model.parameters())}
+    assert groups_by_name(model, merged) == groups_by_name(model, plain)
+    options = [{key: value for key, value in group.items() if key != 'params'} for group in groups]
+    assert 1 < len(groups) < 6 and all(one not in options[:number] for number, one in enumerate(options))
+    places = [[place[one] for one in group['params']] for group in groups]
+    assert places == sorted(map(sorted, places))
+    logged, expected = ({key: rates[0] for key, rates in one.get_lr().items()} for one in (merged, plain))
+    assert logged == expected and logged['base_lr'] == cfg.optim_wrapper.optimizer.lr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('options, merged, plain', [
+    ({'model.backbone.frozen_stages': 2, 'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 3.},
+     MMENGINES, 'openmmlab_tools.UnmergedOptimWrapperConstructor'),
+    ({'optim_wrapper.paramwise_cfg': dict(_delete_=True, layer_decay_rate=0.7, norm_decay_mult=0.)},
+     'cpvt_mm.LayerDecayOptimWrapperConstructor', 'UnmergedLayerDecay')], ids=['rules', 'layer decay'])
+def test_weights_are_the_same_to_the_bit_and_a_run_keeps_the_groups_of_its_checkpoint(
+        options: dict[str, Any], merged: str, plain: str, toy_shapes: Path, tmp_path: Path) -> None:
+    def trained(constructor: str, folder: str, resume: str | None = None) -> dict[str, Any]:
+        train(toy(toy_shapes, tmp_path / folder, {**RUN, **options, 'optim_wrapper.constructor': constructor}),
+              resume=resume)
+        return read_checkpoint(tmp_path / folder / 'iter_6.pth')
+
+    def assert_same(parts: tuple[str, ...], *runs: dict[str, Any]) -> None:
+        for part in parts:
+            torch.testing.assert_close(*(run[part] for run in runs), rtol=0, atol=0)
+        assert runs[0].get('param_schedulers') == runs[1].get('param_schedulers') or 'optimizer' not in parts
+        assert len({str([run['message_hub']['log_scalars'][f'train/{rate}']['log_history'].tolist()
+                         for rate in ('lr', 'base_lr')]) for run in runs}) == 1
+
+    ours, theirs = trained(merged, 'ours'), trained(plain, 'theirs')
+    assert len(ours['optimizer']['param_groups']) * 4 < len(theirs['optimizer']['param_groups'])
+    assert_same(('state_dict', 'ema_state_dict'), ours, theirs)
+    old = read_checkpoint(tmp_path / 'theirs/iter_3.pth')
+    del old['meta'][STATE]  # as plain mmengine writes it
+    torch.save(old, tmp_path / 'old.pth')
+    for checkpoint in ('theirs/iter_3.pth', 'old.pth') if merged == MMENGINES else ():
+        resumed = trained(merged, f'{checkpoint}-resumed', str(tmp_path / checkpoint))
+        assert_same(('state_dict', 'ema_state_dict', 'optimizer'), theirs, resumed)  # in its groups
+
+
+@pytest.mark.parametrize('options', [dict(type='AdamW'), dict(type='Adam'), dict(type='SGD', momentum=0.9)],
+                         ids=lambda options: options['type'])
+def test_fused_steps_differ_by_rounding_only(options: dict[str, Any]) -> None:
+    models = [nn.Sequential(nn.Linear(40, 30), nn.Linear(30, 20))]
+    models.append(copy.deepcopy(models[0]))
+    wrappers = [built(model, MERGED, fused=model is models[0], **options) for model in models]
+    assert [group['fused'] for group in wrappers[0].optimizer.param_groups] == [True] * 2
+    for _ in range(5):
+        for pair in zip(*(model.parameters() for model in models), strict=True):
+            pair[0].grad = 1 + torch.rand_like(pair[0])
+            pair[1].grad = pair[0].grad.clone()
+        for wrapper in wrappers:
+            wrapper.optimizer.step()
+    # Gradients of one sign, from 1 to 2, do not cancel: after n = 5 steps, moments are right to 3n roundings, an update
+    # of at most lr * 2n to 4n + 8, and each step rounds weights below 4 three times: less than 2**9 roundings in all.
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2**9 * 2.**-24)
+
+
+def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_told() -> None:
+    assert len(built(nn.Linear(2, 2), MERGED, type='NotOfTorch').optimizer.param_groups) == 2
+    wrapper = build_optim_wrapper(model := nn.Linear(2, 2), dict(
+        constructor=MERGED, optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.)))
+    for one in model.parameters():
+        one.grad = torch.ones_like(one)
+    assert wrapper.clip_func([*model.parameters()], max_norm=1.) == pytest.approx(6**0.5)
+    assert model.bias.grad.norm() < 1
+
+
+@pytest.mark.parametrize('kind, where', [
+    ('NAdam', 'cpu'), ('AdamW', 'meta'), ('SGD', 'meta'), ('AdamW', torch.complex64)])
+def test_without_fused_kernels_a_note_tells_and_the_plain_ones_are_used(kind: str, where: Any, log: list) -> None:
+    groups = built(nn.Linear(2, 2).to(where), MERGED, type=kind, fused=True).optimizer.param_groups
+    assert len(groups) == 2 and not groups[0].get('fused')
+    assert next(text for _, text in log if 'fused=True' in text).startswith(
+        'note: the optimizer is built without fused=True, which torch refuses (')
