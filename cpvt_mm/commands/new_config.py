@@ -27,8 +27,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--random-weights', action='store_true', help='start the backbone from random weights')
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
-    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for a CPU, else 8000)')
-    parser.add_argument('--batch', type=int, metavar='NUMBER', help='batch size (default: 4 for a CPU, else 8)')
+    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for pvtv2-b0 and nano, '
+                        'else 8000)')
+    parser.add_argument('--batch', type=int, metavar='NUMBER', help='batch size (default: 4 for pvtv2-b0 '
+                        'and nano, else 8)')
     parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after so many validations without '
                         'improvement')
     parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')

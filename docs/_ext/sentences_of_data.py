@@ -1,11 +1,11 @@
-"""A Sphinx extension that appends all sentences of openmmlab_tools.own_data to reference/data_sentences, by file."""
+"""A Sphinx extension that appends all sentences about data to reference/data_sentences, by file."""
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-DATA = Path(__file__).parents[2] / 'openmmlab_tools.own_data'
+PACKAGE = Path(__file__).parents[2] / 'openmmlab_tools'
 TELLING = ('UserError', 'leave', 'leave_all', 'remark', 'told', 'append')  # calls that take text for readers
 
 
@@ -30,7 +30,7 @@ def sentences(module: ast.Module) -> Iterator[str]:
 def append_sentences(app: Sphinx, page: str, source: list[str]) -> None:
     if page != 'reference/data_sentences':
         return
-    for path in sorted(DATA.rglob('*.py')):
+    for path in sorted(path for name in ('own_data', 'readers') for path in (PACKAGE / name).rglob('*.py')):
         module = ast.parse(path.read_text())
         if found := list(dict.fromkeys(sentences(module))):
             title = (ast.get_docstring(module) or path.stem).split('\n')[0]

@@ -11,7 +11,7 @@ import torch
 from tests.conftest import ROOT
 from tests.openmmlab_tools.compat import cases
 
-PTH = (ROOT / 'openmmlab_tools.pth').read_text()
+PTH = (ROOT / 'openmmlab_tools/compat/openmmlab_tools.pth').read_text()
 # Small packages instead of the real ones, which take seconds to import.
 MMCV = {'mmcv/__init__.py': ''}
 TORCH = {'torch/__init__.py': '__version__ = "9.9.0"\nzeros = lambda *sizes: None'}
@@ -67,7 +67,9 @@ FIND_LOADER = """
 def test_stand_ins_are_found_where_nobody_else_has_the_module(code: str, files: dict[str, str], output: str, told: str,
                                                               tmp_path: Path) -> None:
     """In a new interpreter that sees the standard library, these files, and our package, as installed."""
-    ours = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / 'openmmlab_tools.compat').rglob('*.py')}
+    package = ROOT / 'openmmlab_tools'
+    ours = {str(path.relative_to(ROOT)): path.read_text()
+            for path in (package / '__init__.py', *(package / 'compat').rglob('*.py'))}
     for name, text in {**ours, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
