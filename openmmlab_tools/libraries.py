@@ -7,11 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
-from openmmlab_tools import compat
-
 from .errors import first_line
-
-compat.install()  # where no start-up file did, as in a clone that is not installed
 
 INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
            'its operators were compiled for another torch (docs/get_started.md)')
