@@ -4,9 +4,9 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Any
 
-from openmmlab_tools import compat
+from openmmlab_tools.compat import install
 
-compat.install()  # where no start-up file did, as in a clone that is not installed
+install()  # where no start-up file did, as in a clone that is not installed
 
 from mmengine import registry  # noqa: E402
 from mmengine.registry import DefaultScope, Registry  # noqa: E402
