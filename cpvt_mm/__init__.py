@@ -6,12 +6,12 @@ an image through the code.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from openmmlab_tools.compat import install
+import openmmlab_tools.compat
 from openmmlab_tools.libraries import require
 
 from .version import __version__
 
-install()  # where no start-up file did, as in a clone that is not installed
+openmmlab_tools.compat.install()  # where no start-up file did, as in a clone that is not installed
 require('mmengine')
 
 from openmmlab_tools.errors import MissingFile, UserError  # noqa: E402
