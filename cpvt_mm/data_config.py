@@ -180,10 +180,11 @@ def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
         return []
     told = f'Padding is {share:.0%} of the pixels in batches of {batch}'
     if share < PAYS:
-        return [f"{told}: padding='exact', which does not compute it, pays off from {PAYS:.0%} on."]
+        return [f"{told}. This is below {PAYS:.0%}, so the config does not set padding='exact', which skips the "
+                'padding.']
     model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
     model.backbone.padding = 'exact'
-    return [f"{told}: it is not computed (padding='exact', from {PAYS:.0%} on)."]
+    return [f"{told}. This is {PAYS:.0%} or more, so the config sets padding='exact', which skips the padding."]
 
 
 def _hint(data: LabelledData, task: str, base: str | None) -> list[str]:

@@ -138,11 +138,11 @@ LINES = {
     'train my.py': (
         'Checking model and data. All details are in ',
         '(model|weights|train|val|classes|batch|schedule|results in|loss and metrics|best checkpoint)  +', CLASSES,
-        'first iteration done; ', r'Iter\((train|val)\) +\[\d/\d\]  ', 'validation after ', 'coco/bbox_',
-        'work_dirs/.*confusion.png ', 'The metric has no boxes '),
+        'First iteration done. ', r'Iter\((train|val)\) +\[\d/\d\]  ', 'validation after ', 'coco/bbox_',
+        'work_dirs/.*confusion.png ', 'The model drops boxes '),
     'test my.py work_dirs/my/iter_2.pth': (
         'Checking model and data. All details are in ', r'Iter\(test\) \[\d/4\]  ', 'coco/bbox_', 'test, by class ',
-        'work_dirs/.*confusion.png ', CLASSES, 'The metric has no boxes ', 'Predictions take the best scores '),
+        'work_dirs/.*confusion.png ', CLASSES, 'The model drops boxes ', 'Predictions with this checkpoint '),
     'predict {data}/images/validation my.py work_dirs/my/iter_2.pth': (
         'Boxes are painted from the best score ', 'note: images are shown at ', '4 of 4 images painted in outputs; '),
 }

@@ -179,8 +179,9 @@ def scale_rate(cfg: Config) -> str:
     wrapper.optimizer.lr = rate * images / base
     cfg.auto_scale_lr = dict(enable=False, base_batch_size=images)
     return '' if images == base else (
-        'The learning rate is scaled from {:.4g} to {:.4g}, because it is for {} images, but an update has {} ({} of a '
-        'batch x {} processes x {} batches).'.format(rate, wrapper.optimizer.lr, base, images, *factors))
+        'The learning rate is scaled from {:.4g} to {:.4g}, because it is for {} images, but an update uses {} images '
+        '(batch size {} x {} processes x {} accumulated batches).'.format(
+            rate, wrapper.optimizer.lr, base, images, *factors))
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:

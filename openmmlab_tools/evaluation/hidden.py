@@ -37,7 +37,8 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
     for path, part in walk(cfg.model.get('test_cfg')) if confusion.boxes else ():
         if (score := part.get('score_thr') or 0) > 0:
             name = '.'.join(map(str, ('model.test_cfg', *path, 'score_thr')))
-            yield f'The metric has no boxes with a score up to {score} ({name}), which lowers mAP.'
+            yield (f'The model drops boxes with a score of at most {score} ({name}), so the metric does not count '
+                   'them. This lowers mAP.')
 
 
 def _crowded(coco: COCO, limit: int) -> list[int]:

@@ -62,7 +62,7 @@ class ReportHook(Hook):
         if self.is_first:  # LoggerHook tells nothing for many iterations
             self.is_first = False
             left = timedelta(seconds=int(runner.message_hub.get_info('eta', 0)))
-            show(f'first iteration done; {left} left at its speed')
+            show(f'First iteration done. At this speed, the remaining iterations take {left}.')
 
     def before_val(self, runner: Runner) -> None:
         self.confusion = Confusion(runner.val_loop)
@@ -95,8 +95,8 @@ class ReportHook(Hook):
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
-            show(f'Predictions take the best scores from {near(file)}, if it is in the work dir, and no test of this '
-                 'checkpoint with --at-most-missed has chosen others.')
+            show(f'Predictions with this checkpoint use the scores with the best F1 from {near(file)}, if this file is '
+                 'in the work dir and no test with --at-most-missed has chosen other scores.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]

@@ -33,19 +33,19 @@ def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = N
     sizes = sizes_of(data)
     whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))
     fitting = scale or _scaled(whole, limit)
-    cost = (f'a prediction takes time and memory by the pixel, {sizes.prod(axis=1).max() / 1e6:.1f} million for the '
-            'largest image; --scale WIDTH HEIGHT scales them.')
+    cost = ('Time and memory of a prediction grow with the pixels, and the largest image has '
+            f'{sizes.prod(axis=1).max() / 1e6:.1f} million. To scale the images instead, pass --scale WIDTH HEIGHT.')
     boxes = boxes_of(data, fitting)
     if data.is_semantic and not scale and max(whole) > limit and 0 < (width := _thinnest(data)) * limit < THIN * max(
             whole):
         return Fit(_scaled(whole, round(max(whole))), limit, notes=(
-            f'The thinnest class is {width:.1f} pixels wide, so label maps keep their sizes, and training crops them: '
+            f'The thinnest class is {width:.1f} pixels wide, so label maps keep their sizes, and training crops them. '
             f'{cost}',))
     if not scale and len(boxes):
         is_varied, are_large = longest[2] > VARIED * longest[0], np.quantile(boxes[:, 0], .25) >= LARGE
         if (is_varied and not are_large) or (longest[2] > max(fitting) and np.median(boxes[:, 0]) < SMALL):
             return Fit(fitting, crop_for(data, limit), boxes_of(data), (
-                f'Images keep their sizes, and training crops them, since objects are small: {cost}',))
+                f'Images keep their sizes, and training crops them, because objects are small. {cost}',))
     return Fit(fitting, boxes=boxes)
 
 

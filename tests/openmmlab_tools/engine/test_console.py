@@ -145,7 +145,7 @@ def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], r
     written = Config.fromfile(tmp_path / UPERNET.name)  # is for the scaled rate, and does not scale it again
     assert scale_rate(written) == '' and written.optim_wrapper.optimizer.lr == rate
     written.optim_wrapper.accumulative_counts = 4
-    assert 'an update has 8 (2 of a batch x 1 processes x 4 batches)' in scale_rate(written)
+    assert 'an update uses 8 images (batch size 2 x 1 processes x 4 accumulated batches)' in scale_rate(written)
 
 
 def test_what_is_not_for_readers_goes_to_the_log(log: list[tuple[str, str]], capsys: pytest.CaptureFixture) -> None:

@@ -91,7 +91,8 @@ MANY = [([0., 0., 9., 9.], 0, False)] * 3
         'mAP counts the 2 best boxes of each image and class, but 1 have more objects and 0 more boxes, up to 3: '
         "set type and proposal_nums of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, 3)."]),
     (MANY, [], (2, 100, 1000), 0.05, [
-        'The metric has no boxes with a score up to 0.05 (model.test_cfg.rcnn.score_thr), which lowers mAP.']),
+        'The model drops boxes with a score of at most 0.05 (model.test_cfg.rcnn.score_thr), so the metric does not '
+        'count them. This lowers mAP.']),
     ([], [], (1, 1, 2), 0., ['1 of 1 images have no annotation, so each box there counts as wrong.'])])
 def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, numbers: tuple, least: float | None,
                                                    hidden: list[str]) -> None:
