@@ -131,10 +131,11 @@ TABLE, CLASSES = '[┏┃┡│└]', '(class|sun|ball|kite|boat|square)  +'
 LINES = {
     'new-config {data} my.py --task boxes --arch nano --random-weights --iters 2 --batch 2': (
         '.* has COCO annotations', 'train: ', 'val: ', 'val has no object of class ', 'Images are ', 'Boxes have ',
-        r'\d+ (images|objects) were seen', 'The backbone starts from random weights', 'Padding is ', 'Look at ',
-        'Wrote my.py. Next: cpvt_mm train my.py'),
+        r'\d+ files: ', r'\d+ (images|objects) were seen', 'The backbone starts from random weights', 'Padding is ',
+        'Look at ', 'Wrote my.py. Next: cpvt_mm train my.py'),
     'check my.py': (
-        r'\d+ (images|objects) were seen', 'train: ', 'val, test: ', TABLE, 'Suggested: ', 'Images checked: '),
+        r'\d+ files: ', r'\d+ (images|objects) were seen', 'train: ', 'val, test: ', TABLE, 'Suggested: ',
+        'Images checked: '),
     'train my.py': (
         'Checking model and data. All details are in ',
         '(model|weights|train|val|classes|batch|schedule|results in|loss and metrics|best checkpoint)  +', CLASSES,
