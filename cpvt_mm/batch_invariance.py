@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mmengine.hooks import Hook
 from mmengine.logging import print_log
-from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
@@ -23,6 +21,8 @@ from openmmlab_tools.libraries import require
 require('mmdet', 'mmseg')
 
 from mmdet.models import DDQDETR, BaseDetector, DeformableDETR  # noqa: E402
+from mmengine.hooks import Hook  # noqa: E402
+from mmengine.runner import Runner  # noqa: E402
 from mmseg.models import BaseSegmentor  # noqa: E402
 
 

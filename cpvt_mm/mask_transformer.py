@@ -24,6 +24,7 @@ from cpvt_mm.tokens.batch_info import Output
 from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import Grid, Size, to_map
 from cpvt_mm.tokens.packing import Layout, Packing
+from cpvt_mm.tokens.tracing import has_size
 from openmmlab_tools.libraries import require
 
 require('mmdet', 'mmseg')
@@ -83,7 +84,7 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 def extend(masks: Tensor, height: int, width: int) -> Tensor:
     """Crops masks to a height and width, or continues their last row and column there, without a gradient."""
     masks = masks[:, :, :height, :width]
-    if masks.shape[2:] == (height, width):
+    if has_size(masks, slice(2, None), (height, width)):
         return masks
     extended = F.pad(masks.detach(), (0, width - masks.shape[3], 0, height - masks.shape[2]), mode='replicate')
     extended[:, :, :masks.shape[2], :masks.shape[3]] = masks
