@@ -59,6 +59,7 @@ def test_ranks_that_differ_or_fail_all_end_with_one_sentence(trained: dict[str, 
     for name in ('0/one', '0/two', '1/two'):
         (tmp_path / name).mkdir(parents=True)
         shutil.copy(trained['mmseg'].checkpoint, tmp_path / name / 'iter_2.pth')
+        (tmp_path / name / 'last_checkpoint').write_text(str(tmp_path / name / 'iter_2.pth'))  # as a run notes it
     checkpoint = read_checkpoint(tmp_path / '1/two/iter_2.pth')
     next(iter(checkpoint['state_dict'].values())).add_(1)
     torch.save(checkpoint, tmp_path / '1/two/iter_2.pth')
