@@ -85,7 +85,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
      '1 images are in no list of a split'),
     (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(
         type='RandomCrop', crop_size=(480, 480), allow_negative_crop=True),
-                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "(padding='exact', from 30%"),
+                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "so the config sets padding='exact'"),
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4
     # Schedule and sizes are for the backbone that is swapped in.
