@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import mmdet
+import mmdet as installed_mmdet
 import pytest
 import torch
 from hypothesis import given, settings
@@ -153,7 +153,7 @@ SLIDE = dict(mode='slide', crop_size=(64, 64), stride=(48, 48))
     ('retinanet', {'data_preprocessor.pad_size_divisor': 1}), ('upernet', {'decode_head.align_corners': True}),
     ('upernet', {'test_cfg': SLIDE}), ('upernet', {'data_preprocessor.test_cfg': dict(_delete_=True, size=(200, 180))}),
     pytest.param('upernet', {'data_preprocessor.test_cfg': None}, marks=pytest.mark.xfail(
-        not hasattr(mmdet, 'mmcv_minimum_version'), strict=True,
+        not hasattr(installed_mmdet, 'mmcv_minimum_version'), strict=True,
         reason='with the forks (onedl), a batch without test_cfg is not predicted as its images alone'))])
 def test_any_parts_and_any_padding(kind: str, options: dict[str, object]) -> None:
     cfg = STOCK[kind]()
