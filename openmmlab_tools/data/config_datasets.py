@@ -211,6 +211,9 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     for metric in dicts(cfg.get(name)):
         kind, of_dataset = str(metric.get('type')), str(dataset.get('type'))
+        file = str(metric.get('ann_file') or '')
+        if not file or os.path.normpath(file) == os.path.normpath(_annotation_file(dataset)):
+            continue
         if kind.endswith('CocoMetric') and not of_dataset.endswith('CocoPanopticDataset'):
             faults = _faults_of_metric(metric, dataset)
         elif kind.endswith(('CocoMetric', 'CocoPanopticMetric')):
@@ -222,10 +225,8 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 
 def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
-    """Yields why a metric of COCO does not fit a dataset, if it reads another annotation file."""
-    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
-    if not file or os.path.normpath(file) == os.path.normpath(own):
-        return
+    """Yields why a metric of COCO, which reads another annotation file, does not fit a dataset."""
+    own, file = _annotation_file(dataset), str(metric['ann_file'])
     try:
         annotated, tested = read_coco(file, metric.get('backend_args')), read_coco(own, dataset.get('backend_args'))
     except (FileNotFoundError, UserError) as error:
@@ -261,9 +262,7 @@ def _is_same_name(name: str, other: str) -> bool:
 
 def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
     """Yields which images of a panoptic dataset the file of a metric lacks; its segments are no objects with ids."""
-    own, file = _annotation_file(dataset), str(metric.get('ann_file') or '')
-    if not file or os.path.normpath(file) == os.path.normpath(own):
-        return
+    own, file = _annotation_file(dataset), str(metric['ann_file'])
     try:
         annotated = {*image_ids(file, metric.get('backend_args'))}
         tested = image_ids(own, dataset.get('backend_args'))
