@@ -13,12 +13,7 @@ model = dict(
         seg_pad_val=255,
         size_divisor=32,
         test_cfg=dict(size_divisor=32)),
-    backbone=dict(
-        type='cpvt_mm.PlainMaskTransformer',
-        arch=dict(name='tiny'),
-        cls_token=False,
-        num_query_blocks=3,
-        padding='exact'),
+    backbone=_base_.model.backbone,
     decode_head=dict(type='cpvt_mm.PlainMaskSegHead', in_channels=192, train_cfg=_base_.matching),
     train_cfg=dict(),
     test_cfg=dict(mode='whole'))
