@@ -172,7 +172,7 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
 def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
     """Sets `padding='exact'` for a detector's backbone of this package, if the share of padding in batches is large.
 
-    Returns a sentence with the rule; none for other models. See docs/variable_size.md.
+    Returns a sentence with the rule; none for other models. See docs/guides/variable_size.md.
     """
     names = [str(model.get(key, {}).get('type', '')).rpartition('.')[2] for key in ('backbone', 'data_preprocessor')]
     if (names[0] not in ('PyramidCPVT', 'CPVT') or names[1] != 'DetDataPreprocessor'

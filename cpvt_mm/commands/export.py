@@ -3,8 +3,8 @@
 OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The exported model takes the images that
 the config's data preprocessor returns: float32, (batch, 3, height, width), normalized with its mean and std. They are
 RGB if it sets bgr_to_rgb. The file contains these settings. The outputs are the maps of a backbone, a segmentor's
-logits at every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the
-names and colours of the classes. projects/onnx_two_stage exports Faster and Mask R-CNN.
+logits at every pixel, or a detector's boxes (docs/guides/deployment.md). Files of segmentors and detectors also contain
+the names and colours of the classes. projects/onnx_two_stage exports Faster and Mask R-CNN.
 """
 import argparse
 from pathlib import Path

@@ -96,7 +96,7 @@ def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> Non
 
 
 def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
-    """The example of docs/deployment.md."""
+    """The example of docs/guides/deployment.md."""
     sizes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     program = torch.export.export(small, (torch.zeros(2, 3, 64, 96),), dynamic_shapes=(sizes,))
     image = torch.randn(1, 3, 70, 33)
