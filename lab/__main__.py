@@ -2,7 +2,7 @@
 import ast
 from pathlib import Path
 
-from openmmlab_tools.cli import run_command
+from openmmlab_tools.cli import Command, import_lightly, run_command
 from openmmlab_tools.errors import exit_on_error
 
 
@@ -14,7 +14,8 @@ def find_commands() -> dict[str, str]:
 
 @exit_on_error
 def main() -> None:
-    run_command('python -m lab', 'lab.commands', find_commands())
+    commands = {name: Command(f'lab.commands.{name}', words) for name, words in find_commands().items()}
+    run_command('python -m lab', commands, lambda module: import_lightly(module).main())
 
 
 if __name__ == '__main__':

@@ -3,13 +3,13 @@ import os
 import re
 import sys
 from argparse import Action, ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import UserError, did_you_mean, exit_on_error, say
 
@@ -53,22 +53,43 @@ def import_lightly(module: str) -> Any:
     return import_module(module)
 
 
-def run_command(program: str, package: str, commands: Mapping[str, str], version: str = '') -> None:
-    """Calls `main` of the module of a package that the first argument names; without one, lists what each command does.
+class Command(NamedTuple):
+    """A command: the module that runs it, and what it does, in a few words."""
+    module: str
+    words: str
 
-    A module, whose name has `_` for `-`, is imported when it is called (lightly). `--version` prints a `version`.
+
+def start(module: str, package: str = '') -> None:
+    """Runs the command in a module: `parse_args`, then `run`. In between, a package is imported that registers types.
+    """
+    @exit_on_error
+    def run() -> None:
+        command = import_lightly(module)
+        args = command.parse_args()
+        if package:
+            import_module(package)
+        command.run(args)
+
+    run()
+
+
+def run_command(program: str, commands: Mapping[str, Command], begin: Callable[[str], object], version: str = ''
+                ) -> None:
+    """Begins the command that the first argument names with its module; without one, lists what each command does.
+
+    `--version` prints a `version`.
     """
     name, *options = sys.argv[1:] or ['--help']
     if name in ('-h', '--help'):
         width = max(map(len, commands))
         say(f'usage: {program} COMMAND [options]; {program} COMMAND --help prints the options'
             f'{", and --version the version" if version else ""}.',
-            *(f'  {command:<{width}}  {" ".join(what.split())}' for command, what in commands.items()))
+            *(f'  {command:<{width}}  {" ".join(words.split())}' for command, (_, words) in commands.items()))
     elif version and name == '--version':
         say(f'{program} {version}')
     elif name in commands:
         sys.argv = [f'{program} {name}', *options]  # as argparse tells it
-        import_lightly(f'{package}.{name.replace("-", "_")}').main()
+        begin(commands[name].module)
     else:
         raise UserError(f'{name!r} is not a command{did_you_mean(name, commands)}; there are {", ".join(commands)}.')
 

@@ -27,8 +27,8 @@ def test_alone_it_lists_its_commands_and_it_tells_its_version_and_which_command_
     assert run_tool(COMMAND) == run_tool(COMMAND, '--help') == ''
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith('  ')]
     assert listed == [*COMMANDS] * 2 == [*TOOLS] * 2
-    assert {path.stem for path in (ROOT / 'cpvt_mm/commands').glob('[!_]*.py')} == {
-        name.replace('-', '_') for name in COMMANDS}
+    assert {f'{path.parts[-3]}.commands.{path.stem}' for path in ROOT.glob('*/commands/[!_]*.py')
+            if path.parts[-3] != 'lab'} == {command.module for command in COMMANDS.values()}
     assert run_tool(COMMAND, '--version') == '' and capsys.readouterr().out == f'cpvt_mm {__version__}\n'
     assert run_tool(COMMAND, 'trian').startswith("error: 'trian' is not a command: did you mean train; there are ")
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from openmmlab_tools.cli import import_lightly
+from openmmlab_tools.cli import start
 
 if __name__ == '__main__':
-    import_lightly('cpvt_mm.commands.train').main()
+    start('openmmlab_tools.commands.train', 'cpvt_mm')

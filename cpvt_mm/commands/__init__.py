@@ -1,4 +1,4 @@
-"""Commands, for `cpvt_mm` and for tools/: they parse arguments, call the library, and print.
+"""Commands that need the backbones, for `cpvt_mm` and for tools/: they parse arguments, call the library, and print.
 
-What takes long to import and is not needed for `--help` is imported after the arguments are parsed.
+Each module has `parse_args` and `run`. What takes long to import and is not needed for `--help` is imported in `run`.
 """

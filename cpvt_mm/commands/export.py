@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openmmlab_tools.cli import add_cfg_options, command_parser
-from openmmlab_tools.errors import exit_on_error, say
+from openmmlab_tools.errors import say
 from openmmlab_tools.texts import markdown_table
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def export(args: argparse.Namespace, cfg: 'Config', model: 'nn.Module') -> None:
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 
 
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+def run(args: argparse.Namespace) -> None:
     import torch
 
     from cpvt_mm.export import load_part

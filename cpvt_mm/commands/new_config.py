@@ -8,7 +8,7 @@ from pathlib import Path
 from cpvt_mm.archs import TWINS_ARCHS
 from cpvt_mm.zoo.members import RELEASED
 from openmmlab_tools.cli import command_parser
-from openmmlab_tools.errors import exit_on_error, say
+from openmmlab_tools.errors import say
 from openmmlab_tools.own_data.config_options import TASKS
 from openmmlab_tools.readers.label_maps import KINDS
 from openmmlab_tools.texts import shell
@@ -49,9 +49,8 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@exit_on_error
-def main() -> None:
-    options = vars(parse_args())
+def run(args: argparse.Namespace) -> None:
+    options = vars(args)
     from rich.console import Console
 
     from cpvt_mm.data_config import new_config

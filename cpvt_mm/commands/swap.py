@@ -9,7 +9,7 @@ from cpvt_mm.tokens.validation import check_names
 from cpvt_mm.zoo.families import SAME, SWAPPED_IN
 from cpvt_mm.zoo.members import RELEASED
 from openmmlab_tools.cli import command_parser
-from openmmlab_tools.errors import UserError, exit_on_error, say
+from openmmlab_tools.errors import UserError, say
 from openmmlab_tools.texts import shell
 
 
@@ -50,9 +50,7 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
     return new
 
 
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+def run(args: argparse.Namespace) -> None:
     archs = SWAPPED_IN['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
     from cpvt_mm.data_config import new_config

@@ -161,7 +161,7 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
-    monkeypatch.setattr('cpvt_mm.commands.predict.NUCLEI', out / 'no')  # as in a wheel
+    monkeypatch.setattr('openmmlab_tools.commands.predict.NUCLEI', out / 'no')  # as in a wheel
     assert run_tool(TOOL, out) == '2'
     assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')
 

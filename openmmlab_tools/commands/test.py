@@ -1,10 +1,10 @@
 """Evaluates a checkpoint of a detector, segmentor or classifier."""
+import argparse
+
 from openmmlab_tools.cli import parse_run_arguments, run_parser
-from openmmlab_tools.errors import exit_on_error
 
 
-@exit_on_error
-def main() -> None:
+def parse_args() -> argparse.Namespace:
     parser = run_parser(__doc__)
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--show-dir', help='folder for images painted with ground truth and prediction')
@@ -19,7 +19,10 @@ def main() -> None:
     parser.add_argument('--at-most-missed', type=float, metavar='SHARE', help='choose the score that boxes must exceed '
                         'so that at most this share of the objects of new images is missed, with a confidence of '
                         '95 %%; in thresholds.json')
-    args = parse_run_arguments(parser)
+    return parse_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
     from openmmlab_tools.engine import load_config, test
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose, tta=args.tta, out=args.out, report=args.report,

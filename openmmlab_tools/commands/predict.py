@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from openmmlab_tools.cli import command_parser
 from openmmlab_tools.data.scales import TileScale
-from openmmlab_tools.errors import UserError, exit_on_error, say, sentence
+from openmmlab_tools.errors import UserError, say, sentence
 from openmmlab_tools.files import IMAGE_SUFFIXES, held, unique_name, write_image, write_text
 from openmmlab_tools.pictures.images import LOSES_BITS, MAX_PIXELS, TOO_LARGE, has_16_bits
 from openmmlab_tools.pictures.prediction import SCORE_THR, Prediction, least_scores, to_coco
@@ -173,9 +173,7 @@ class Results:
                 'choose a new --out-dir to keep runs apart.')
 
 
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+def run(args: argparse.Namespace) -> None:
     from openmmlab_tools.engine.console import readable_console  # which --help does not need, as below
     with readable_console():
         predict(args)

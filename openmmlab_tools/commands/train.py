@@ -1,21 +1,23 @@
 """Trains a detector, segmentor or classifier."""
+import argparse
 import sys
 
 from openmmlab_tools.cli import parse_run_arguments, run_parser
-from openmmlab_tools.errors import exit_on_error
 
 AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 
 
-@exit_on_error
-def main() -> None:
+def parse_args() -> argparse.Namespace:
     parser = run_parser(__doc__)
     parser.add_argument('--amp', nargs='?', const=True, choices=[*AMP_DTYPES], help='train in mixed precision; without '
                         'a value, in that of the config, or else fp16')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='resume from a checkpoint; without a value, from the last one in the work dir')
-    args = parse_run_arguments(parser)
+    return parse_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
     from openmmlab_tools.engine import load_config, train
     from openmmlab_tools.engine.resuming import how_to_continue
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)

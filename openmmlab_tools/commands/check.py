@@ -2,22 +2,24 @@
 
 Measures classes, images and boxes, and suggests scale and anchors. Exits with 1 if there are errors.
 """
+import argparse
 import sys
 from pathlib import Path
 
 from openmmlab_tools.cli import add_cfg_options, command_parser
-from openmmlab_tools.errors import exit_on_error
 
 
-@exit_on_error
-def main() -> None:
+def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path,
                         help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
                         'and samples.png (painted samples)')
     add_cfg_options(parser)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from openmmlab_tools.engine import load_config
