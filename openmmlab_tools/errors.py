@@ -23,6 +23,22 @@ class UserError(ValueError):
     """An error whose message is one sentence: what is wrong, with the value, and what to do."""
 
 
+class FileFault(UserError):
+    """A fault of a file; `detail` is the rest of a sentence that begins with the file: what is wrong, and what to do.
+
+    The message has a full stop at its end, and `detail` has none.
+    """
+    noun = ''  # before the name of the file in the message
+
+    def __init__(self, file: str | os.PathLike[str], detail: str = '') -> None:
+        # torch makes the error of a data loader's worker anew, from one text: its traceback and message.
+        super().__init__(f'{self.noun}{file} {detail}.' if detail else str(file))
+        self.file, self.detail = os.fspath(file), detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.file, self.detail)
+
+
 class MissingFile(UserError, FileNotFoundError):
     """A file that a user named does not exist; the message is the sentence of a UserError."""
 

@@ -11,7 +11,8 @@ from PIL import Image
 from rich.progress import track
 
 from lab.commands.toy_shapes import to_annotation, whole_folder
-from openmmlab_tools.data.findings import Finding, Kind, decode
+from openmmlab_tools.data.findings import Kind
+from openmmlab_tools.data.image_files import faults_of
 from openmmlab_tools.errors import UserError, exit_on_error
 from openmmlab_tools.files import write_image, write_text
 
@@ -136,10 +137,9 @@ def _check_size(path: Path, labels: NDArray, size: tuple[int, int]) -> None:
 
 def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
     """Reads an image of a download, which must have 8 bits per channel, or a `Kind.LABEL_MAP`."""
-    image = decode(str(path), kind)
-    if isinstance(image, Finding):
-        raise UserError(f'{path} {image.detail}: unpack the download again.')
-    return image
+    for finding in faults_of(str(path), kind):
+        raise UserError(f'{finding.sentence}: unpack the download again.')
+    return Image.open(path)
 
 
 # For each data set, what finds the originals, and what writes them.

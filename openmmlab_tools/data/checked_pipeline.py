@@ -15,7 +15,8 @@ from openmmlab_tools.pictures.images import check_regular
 from openmmlab_tools.pictures.load_bands import LoadBandsFromFile
 
 from .datasets import SampleFiles
-from .findings import Finding, Kind, decode
+from .findings import Kind
+from .image_files import faults_of
 from .named_files import compare_sizes
 
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
@@ -78,16 +79,17 @@ def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -
     if not path or 'gt_seg_map' in loaded:
         return None
     # Only local files are decoded again.
-    found = decode(path, Kind.IMAGE if is_image else Kind.LABEL_MAP) if os.path.isfile(path) else None
-    if isinstance(found, Finding):
-        return f'{path} {found.detail}'
+    kind = Kind.IMAGE if is_image else Kind.LABEL_MAP
+    for finding in faults_of(path, kind) if os.path.isfile(path) else ():
+        if finding.kind is kind:  # 16 bits do not stop a loader
+            return finding.sentence
     return f'{path} cannot be read: {first_line(error)}' if is_image else None
 
 
 def _check_sizes(sample: SampleFiles, data: dict[str, Any], label_map: tuple[int, int] | None = None) -> None:
     """Raises a UserError if the size of a loaded image differs from its annotation, or from that of its label map."""
     for finding in compare_sizes(sample, tuple(data['ori_shape'][:2]), label_map):
-        raise UserError(f'{finding.file} {finding.detail}: put the right file there (the command check finds all).')
+        raise UserError(f'{finding.sentence}: {finding.kind.remedy} (the command check finds all).')
 
 
 def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection[int]) -> None:
@@ -108,10 +110,9 @@ def load_first(dataset: Any, name: str) -> Any:
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     loads_bands = any(isinstance(part, LoadBandsFromFile) for part in getattr(
         getattr(dataset, 'pipeline', None), 'transforms', ()))
-    found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) and not loads_bands else None
-    if isinstance(found, Finding):
-        print_log(f'{path} {found.detail}; the command check finds all such files.', 'current',
-                  logging.WARNING)
+    if isinstance(path, str) and os.path.isfile(path) and not loads_bands:
+        for finding in faults_of(path, Kind.IMAGE):
+            print_log(f'{finding.sentence}; the command check finds all such files.', 'current', logging.WARNING)
     with as_sentence(f'{name}: the pipeline fails on sample {path or 0}',
                      f'correct {name}.pipeline of the config, or the annotation', FileNotFoundError):
         return dataset[0]

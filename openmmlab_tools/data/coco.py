@@ -10,19 +10,18 @@ from urllib.parse import urlparse
 
 from mmengine.fileio import get
 
-from openmmlab_tools.errors import first_line
+from openmmlab_tools.errors import FileFault, first_line
 from openmmlab_tools.files import what_is
 from openmmlab_tools.pictures.masks import area_of
 from openmmlab_tools.texts import shown
 
-from .findings import UnusableFile
+from .findings import WRITE_ANEW
 
 # The most pixels of a side and of an image that OpenCV decodes.
 MAX_SIDE, MAX_PIXELS = 1 << 20, 1 << 30
 MAX_COORDINATE = 2 * MAX_SIDE
-WRITE_ANEW = 'let the command new-config write a corrected file'
 NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let the command new-config write a config for the "
-            'folder, which may hold Pascal VOC.')
+            'folder, which may hold Pascal VOC')
 PACKED = {b'\x1f\x8b': 'gzip', b'PK\x03\x04': 'zip', b'\xfd7zXZ': 'xz', b'BZh': 'bzip2'}
 
 Entry = dict[str, Any]
@@ -55,14 +54,16 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
 
     Images then have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
     `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.
-    `annotations` is empty if the file has none, as for a test set. If the file has another layout, or an image has no
-    size, unless the caller adds sizes (`needs_sizes`), it is an UnusableFile.
+    `annotations` is empty if the file has none, as for a test set.
+
+    Raises a FileFault if the file has another layout, or an image has no size. A caller that adds sizes itself sets
+    `needs_sizes` to False.
     """
     raw, encoding = _read_lists(file, backend_args)
     if any(isinstance(entry, dict) and 'segments_info' in entry for entry in _listed(raw, 'annotations')[:1]):
-        raise UnusableFile(file, 'has panoptic annotations (segments_info), which only a CocoPanopticDataset reads: '
-                           "name the file with the objects, such as COCO's instances_val2017.json, or let the command "
-                           'new-config write one.')
+        raise FileFault(file, 'has panoptic annotations (segments_info), which only a CocoPanopticDataset reads: '
+                        "name the file with the objects, such as COCO's instances_val2017.json, or let the command "
+                        'new-config write one')
     return _checked(file, raw, encoding, needs_sizes)
 
 
@@ -77,19 +78,19 @@ def read_panoptic(file: str, backend_args: dict[str, Any] | None = None) -> Coco
     for index, entry in enumerate(_listed(raw, 'annotations')):
         where = f'in annotations[{index}]'
         if not isinstance(entry, dict) or not isinstance(entry.get('segments_info'), list):
-            raise UnusableFile(file, f'has no segments_info {where}, but a CocoPanopticDataset reads panoptic '
-                               "annotations: name a file such as COCO's panoptic_val2017.json.")
+            raise FileFault(file, f'has no segments_info {where}, but a CocoPanopticDataset reads panoptic '
+                            "annotations: name a file such as COCO's panoptic_val2017.json")
         for key in ('image_id', 'file_name'):
             if key not in entry:
-                raise UnusableFile(file, f'has no {key!r} {where}: add it.')
+                raise FileFault(file, f'has no {key!r} {where}: add it')
         for segment in entry['segments_info']:
             if not isinstance(segment, dict) or 'id' not in segment:
-                raise UnusableFile(file, f'has a segment without id {where}: add it.')
+                raise FileFault(file, f'has a segment without id {where}: add it')
             segments.append({**segment, 'image_id': entry['image_id'], 'id': f'{entry["image_id"]}/{segment["id"]}'})
     for index, category in enumerate(_listed(raw, 'categories')):
         if isinstance(category, dict) and category.get('isthing') not in (0, 1):
-            raise UnusableFile(file, f'has isthing={shown(category.get("isthing"))} in categories[{index}], but it is '
-                               '1 for objects and 0 for stuff: correct it.')
+            raise FileFault(file, f'has isthing={shown(category.get("isthing"))} in categories[{index}], but it is '
+                            '1 for objects and 0 for stuff: correct it')
     return _checked(file, {**raw, 'annotations': segments}, encoding, needs_sizes=True)
 
 
@@ -99,7 +100,7 @@ def image_ids(file: str, backend_args: dict[str, Any] | None = None) -> list[int
     try:
         return [to_id(image['id']) for image in images]
     except (KeyError, TypeError, ValueError) as error:
-        raise UnusableFile(file, 'has an image without a valid id: correct it.') from error
+        raise FileFault(file, 'has an image without a valid id: correct it') from error
 
 
 def _listed(raw: dict[str, Any], name: str) -> list[Any]:
@@ -110,13 +111,13 @@ def _read_lists(file: str, backend_args: dict[str, Any] | None) -> tuple[dict[st
     """Returns the content of an annotation file, with images and categories, and its encoding."""
     what = '' if '://' in file else what_is(file)
     if what == 'is a folder':
-        raise UnusableFile(file, f'{what}, {NOT_COCO}')
+        raise FileFault(file, f'{what}, {NOT_COCO}')
     if what.endswith('not a file'):  # who opens it may wait for ever
-        raise UnusableFile(file, f"{what}: put a file in COCO's layout there.")
+        raise FileFault(file, f"{what}: put a file in COCO's layout there")
     raw, encoding = parse_json(file, get(file, backend_args=backend_args))
     missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
     if missing:
-        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+        raise FileFault(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there')
     raw.setdefault('annotations', [])
     return raw, encoding
 
@@ -135,29 +136,28 @@ def _checked(file: str, raw: dict[str, Any], encoding: str, needs_sizes: bool) -
 
 
 def read_json(path: Path) -> Any:
-    """Reads a file of JSON; raises an UnusableFile if it is none."""
+    """Reads a file of JSON; raises a FileFault if it is not JSON."""
     return parse_json(str(path), path.read_bytes())[0]
 
 
 def parse_json(file: str, content: bytes) -> tuple[Any, str]:
-    """Returns the content of a JSON file of the name `file`, and its encoding; an UnusableFile if it is not JSON."""
+    """Returns the content of a JSON file called `file`, and its encoding; raises a FileFault if it is not JSON."""
     if content.lstrip().startswith(b'<'):
-        raise UnusableFile(file, f'is XML, {NOT_COCO}')
+        raise FileFault(file, f'is XML, {NOT_COCO}')
     if not content.strip():
-        raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
+        raise FileFault(file, f'is empty ({len(content)} bytes): put the whole file there')
     if packed := next((name for head, name in PACKED.items() if content.startswith(head)), ''):
-        raise UnusableFile(file, f'is packed ({packed}): unpack it.')
+        raise FileFault(file, f'is packed ({packed}): unpack it')
     encoding = json.detect_encoding(content)
     try:
         return json.loads(content.decode(encoding)), encoding
     except RecursionError as error:
-        raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file of another export there.'
-                           ) from error
+        raise FileFault(file, 'has lists or dicts too deep inside others: put another export there') from error
     except UnicodeDecodeError as error:
         line = content.count(b'\n', 0, error.start) + 1
-        raise UnusableFile(file, f'is not {encoding} in line {line}: save it as UTF-8.') from error
+        raise FileFault(file, f'is not {encoding} in line {line}: save it as UTF-8') from error
     except ValueError as error:
-        raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
+        raise FileFault(file, f'is not JSON ({first_line(error)}): put the whole file there') from error
 
 
 def to_id(value: Any) -> int | str:
@@ -237,12 +237,12 @@ OPTIONAL = ('segmentation', 'ignore')
 def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
     """Converts the entries of a list in place."""
     if not isinstance(coco[name], list):
-        raise UnusableFile(file, f'has {name}={shown(coco[name])}, but {name} is a list: correct it.')
+        raise FileFault(file, f'has {name}={shown(coco[name])}, but {name} is a list: correct it')
     for index, entry in enumerate(coco[name]):
         where = f'in {name}[{index}]'
         if not isinstance(entry, dict):
-            raise UnusableFile(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
-                               'correct it.')
+            raise FileFault(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
+                            'correct it')
         if not needs_sizes and name == 'images' and any(
                 entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
             entry.update(width=None, height=None)
@@ -255,15 +255,14 @@ def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
             try:
                 entry[key] = new = parse(value)
             except (ValueError, OverflowError, RecursionError) as error:
-                raise UnusableFile(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it.'
-                                   ) from error
+                raise FileFault(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it') from error
             if new != value and parse is to_id:
                 coco.texts.setdefault((name, key), {})[index] = value
             elif new != value:
                 coco.repair((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
         if entry.get('width') and entry['width'] * entry['height'] > MAX_PIXELS:
-            raise UnusableFile(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
-                               f'reads images of at most {MAX_PIXELS} pixels: correct it.')
+            raise FileFault(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
+                            f'reads images of at most {MAX_PIXELS} pixels: correct it')
 
 
 def _complete(file: str, entry: Entry, key: str, where: str, coco: Coco, needs_sizes: bool) -> None:
@@ -280,7 +279,7 @@ def _complete(file: str, entry: Entry, key: str, where: str, coco: Coco, needs_s
         entry.pop(key, None)
     elif key not in OPTIONAL:
         advice = f', or {WRITE_ANEW}' if key in ('width', 'height') else ''
-        raise UnusableFile(file, f'has no {key!r} {where}: add it{advice}.')
+        raise FileFault(file, f'has no {key!r} {where}: add it{advice}')
 
 
 def _note_references(key: str, name: str, coco: Coco) -> None:

@@ -12,7 +12,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 
 from openmmlab_tools.config_walk import dicts
-from openmmlab_tools.errors import UserError, explain, first_line, missing_file, show
+from openmmlab_tools.errors import FileFault, UserError, explain, first_line, missing_file, show
 from openmmlab_tools.model_keys import (
     Classes,
     Key,
@@ -25,7 +25,7 @@ from openmmlab_tools.pictures.bands import read_header
 from openmmlab_tools.registry import in_scope
 from openmmlab_tools.texts import some
 
-from .coco import WRITE_ANEW, image_ids, read_coco
+from .coco import image_ids, read_coco
 from .datasets import (
     MISSING,
     SPLITS,
@@ -37,28 +37,10 @@ from .datasets import (
     loads_masks,
     unwrap,
 )
-from .findings import Finding, Kind, UnusableFile
+from .findings import FATAL, Finding, Kind, sentence_of
 from .named_files import check_presence, check_sizes
 
-# Faults that would make training or testing fail, or make it use wrong labels or images.
-FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
-         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
-         Kind.CLASS_WEIGHTS, Kind.QUERIES, Kind.WINDOWS,
-         Kind.IMAGE, Kind.LABEL_MAP, Kind.IMAGE_SIZE, Kind.LABEL_MAP_SIZE}
 LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
-# What to do about faults that are not those of a file.
-REMEDIES = {
-    Kind.REPAIR: WRITE_ANEW,
-    Kind.EVALUATOR: 'correct the path',
-    Kind.BATCH: 'set it to 1',
-    **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
-                    '.data_prefix'),
-    **dict.fromkeys((Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.CLASS_WEIGHTS),
-                    'correct it, or {name}.metainfo.classes'),
-    Kind.QUERIES: 'set it to that',
-    Kind.WINDOWS: "set it to 'whole'",
-    Kind.NO_MASKS: 'take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
-                   "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
 
 @dataclass
@@ -70,7 +52,8 @@ class Plan:
     heads: dict[str, int] = field(default_factory=dict)  # that must have its classes, each with its `num_classes`
     findings: list[Finding] = field(default_factory=list)  # found without decoding files
     samples: list[SampleFiles] = field(default_factory=list)  # to check; empty if the annotations cannot be read
-    fatal: set[Kind] = field(default_factory=FATAL.copy)  # with which it fails, or reads a wrong class or mask
+    # The kinds with which a run would fail, or learn or test wrong classes, masks or images.
+    fatal: set[Kind] = field(default_factory=lambda: {kind for kind in Kind if kind.weight == FATAL})
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
@@ -127,10 +110,10 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
             if splits != ['train']:
                 findings += _check_limits(cfg, classes)
         findings += [*faults, *check_presence(built, dataset, plan.samples)]
-    except UnusableFile as error:
-        findings.append(Finding(Kind.DATASET, error.file, error.detail))
+    except FileFault as fault:
+        findings.append(Finding(Kind.DATASET, fault.file, fault.detail))
     except UserError as error:  # of a store or an archive
-        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {error}'))
+        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {str(error).rstrip(".")}'))
     except Exception as error:  # datasets can raise any error
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
@@ -286,22 +269,16 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
             if found and kind in plan.fatal:
                 raise UserError(_error(found, plan.name))
             if found and kind is not Kind.NOT_CHECKED:
-                sentence = f'{_sentence(found)}; the command check finds all.'
+                sentence = f'{sentence_of(found)}; the command check finds all.'
                 if found[0].is_error:
                     print_log(sentence, 'current', logging.WARNING)
                 else:
                     show(f'note: {sentence}')
 
 
-def _sentence(found: Sequence[Finding]) -> str:
-    more = f' (and {len(found) - 1} more of this kind)' if len(found) > 1 else ''
-    return f'{found[0].file} {found[0].detail}{more}'
-
-
-def _error(found: Sequence[Finding], name: str) -> str:
-    first = found[0]
+def _error(findings: Sequence[Finding], name: str) -> str:
+    first = findings[0]
     if first.kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
-        advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
-        return f'{first.file} {first.detail}{advice if first.detail == MISSING else ""}'
-    remedy = REMEDIES.get(first.kind, 'correct the file').format(name=name)
-    return f'{_sentence(found)}: {remedy} (the command check finds all).'
+        remedy = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix'
+        return f'{first.sentence}{remedy if first.detail == MISSING else ""}.'
+    return f'{sentence_of(findings)}: {first.kind.remedy.format(name=name)} (the command check finds all).'

@@ -11,14 +11,14 @@ from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
 from openmmlab_tools.config_walk import dicts
-from openmmlab_tools.errors import first_line
+from openmmlab_tools.errors import FileFault, first_line
 from openmmlab_tools.files import what_is
 from openmmlab_tools.model_keys import Classes
 from openmmlab_tools.texts import some
 
 from .coco import read_coco, read_panoptic
 from .coco_checks import check_coco
-from .findings import Finding, Kind, UnusableFile
+from .findings import Finding, Kind
 
 SPLITS = ('train', 'val', 'test')
 Layout = Literal['coco', 'panoptic', 'label maps', 'images']
@@ -87,16 +87,16 @@ def classes_of(dataset: Any) -> list[str]:
 def known_classes(dataset: Any) -> Classes | None:
     """Returns the classes of a dataset, in the order of its labels; None if it does not state them.
 
-    Raises an UnusableFile if a panoptic dataset does not tell which of them are things, and then which are stuff.
+    Raises a FileFault if a panoptic dataset does not tell which of them are things, and then which are stuff.
     """
     names = classes_of(dataset)
     if not names or layout_of(type(dataset)) != 'panoptic':
         return Classes(names) if names else None
     parts = {key: list(dataset.metainfo.get(key) or ()) for key in ('thing_classes', 'stuff_classes')}
     if [*parts['thing_classes'], *parts['stuff_classes']] != names:
-        raise UnusableFile(dataset.ann_file, f'has {len(names)} classes ({some(names)}), but these are not the '
-                           f'{len(parts["thing_classes"])} thing_classes and {len(parts["stuff_classes"])} '
-                           'stuff_classes, one after the other: set all three in metainfo of the dataset.')
+        raise FileFault(dataset.ann_file, f'has {len(names)} classes ({some(names)}), but these are not the '
+                        f'{len(parts["thing_classes"])} thing_classes and {len(parts["stuff_classes"])} '
+                        'stuff_classes, one after the other: set all three in metainfo of the dataset')
     return Classes(names, len(parts['stuff_classes']))
 
 
@@ -109,7 +109,7 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
                       ) -> tuple[list[Finding], list[SampleFiles]]:
     """Returns the faults of the annotations of a dataset (see `build_unread`), and its samples; decodes no image.
 
-    It raises a FileNotFoundError if the annotation file or the folder of images does not exist, and an UnusableFile if
+    It raises a FileNotFoundError if the annotation file or the folder of images does not exist, and a FileFault if
     the annotation file cannot be read, or there is no image.
     """
     layout, file = layout_of(type(dataset)), dataset.ann_file
@@ -119,7 +119,7 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
         try:
             dataset.full_init()
         except JSONDecodeError as error:
-            raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
+            raise FileFault(file, f'is not JSON ({first_line(error)}): put the whole file there') from error
         paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
         name = type(dataset).__name__
         note = Finding(Kind.NOT_CHECKED, file or name, f'belongs to a {name}, of which only images are checked')
@@ -127,8 +127,8 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
     is_panoptic = layout == 'panoptic'
     coco = (read_panoptic if is_panoptic else read_coco)(file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
-        raise UnusableFile(file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without them out: '
-                           'put the whole file there.')
+        raise FileFault(file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without them out: '
+                        'put the whole file there')
     samples = [SampleFiles(os.path.join(dataset.data_prefix['img'], image['file_name']),
                            size=(image['height'], image['width'])) for image in coco['images']]
     faults = [*((Kind.REPAIR, repair) for repair in coco.repairs),
@@ -143,12 +143,12 @@ def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[SampleF
         if fault == MISSING:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
         if fault:
-            raise UnusableFile(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to '
-                               'read the whole folder.')
+            raise FileFault(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to '
+                            'read the whole folder')
     samples = [SampleFiles(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
     if not samples:
         where = file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
-        raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
+        raise FileFault(where, 'has no image: put the data there, or correct the path or img_suffix in the config')
     known = {sample.label_map for sample in samples if sample.label_map}
     if file or not known:  # a list may contain only a part of the folder, and a test set has no label maps
         return [], samples

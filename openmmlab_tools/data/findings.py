@@ -1,70 +1,71 @@
-"""Faults that a dataset can have, and those of its image files; parts of messages about them."""
+"""The kinds of faults that a dataset can have: their words, how bad they are, and what to do about them."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from io import BytesIO
-from typing import Any
 
-from mmengine.fileio import get
-from PIL import Image
-
-from openmmlab_tools.errors import UserError, first_line
-from openmmlab_tools.pictures.images import LOSES_BITS, check_alone, check_regular, explained, has_16_bits, pages
-
-NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
+# How bad a fault is. With a fatal fault a run stops before it starts; errors are warnings then, and notes only notes.
+FATAL, ERROR, NOTE = 'fatal', 'error', 'note'
+# What to do about faults; `{name}` is the dotted name of the dataset's config.
+CORRECT_FILE = 'correct the file'
+WRITE_ANEW = 'let the command new-config write a corrected file'
+PUT_THERE = 'put the files there, or correct {name}.data_root, .ann_file or .data_prefix'
+RIGHT_FILE = 'put the right file there'
+CORRECT_CLASSES = 'correct it, or {name}.metainfo.classes'
+WITHOUT_MASKS = ('take a config for boxes, such as one of the command new-config, or set with_mask=False in the '
+                 "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators")
 
 
 class Kind(Enum):
-    DATASET = 'dataset that cannot be read'
-    NOT_BUILT = 'dataset that cannot be built'
-    SAMPLE = 'sample that the pipeline or model fails on'
-    REPAIR = 'value that mmdet cannot read'
-    BATCH = 'batch of images of several sizes'
-    EVALUATOR = 'metric with another annotation file'
-    TOO_FEW_CLASSES = 'head with fewer classes than the dataset'
-    NUM_CLASSES = 'head with more classes than the dataset'
-    CLASS_WEIGHTS = 'weights for another number of classes'
-    QUERIES = 'number of boxes that a model with queries cannot choose'
-    WINDOWS = 'head that cannot predict in windows'
-    CORNERS = 'boxes that are written as corners'
-    NOTHING_LEFT = 'no annotation to learn from'
-    CLASSES = 'classes that do not match the categories'
-    CLASS_ORDER = 'categories in another order than the classes'
-    CLASS_UNUSED = 'class without a category'
-    UNLISTED_CATEGORY = 'annotation of an unlisted category'
-    DUPLICATE = 'id that occurs twice'
-    DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
-    SAID_TWICE = 'object that is annotated twice'
-    LEFT_OUT = 'category that is not a class'
-    SAME_FILE = 'image that is listed twice'
-    SHARED = 'image for training and for validation or test'
-    CROWDS = 'crowds, which are not learnt'
-    UNLISTED_IMAGE = 'annotation of an unlisted image'
-    BOX = 'box outside of its image, or without area'
-    AREA = 'area that cannot be right, for AP by size'
-    NO_MASKS = 'boxes without masks in a config for masks'
-    MASK = 'mask that is invalid, or of another size than its image'
-    POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'
-    IMAGE = 'image that is missing or cannot be read'
-    BITS = 'image whose 16 bits are read as 8'
-    CHANNELS = 'image with other channels than the config'
-    TYPE = 'image of another type than the first'
-    NO_VALUE = 'image with pixels without a value'
-    FILLED = 'image with pixels without a value, which are filled'
-    IMAGE_SIZE = 'image of another size than annotated'
-    TURNED = 'image that EXIF data turns, perhaps without its annotations'
-    COPY = 'image with the content of another one'
-    LABEL_MAP = 'label map that is missing or cannot be read'
-    LABEL_MAP_SIZE = 'label map of another size than its image'
-    LABEL = 'label that is not a class'
-    LABEL_MAP_ALONE = 'label map without image'
-    NOT_NAMED = 'image that the dataset does not read'
-    NOT_ANNOTATED = 'image without annotation'
-    NOT_CHECKED = 'annotations that are not checked'
+    """A kind of fault: what `check` calls it, how bad it is, and what to do about it."""
+    DATASET = 'dataset that cannot be read', FATAL
+    NOT_BUILT = 'dataset that cannot be built', ERROR
+    SAMPLE = 'sample that the pipeline or model fails on', ERROR
+    REPAIR = 'value that mmdet cannot read', FATAL, WRITE_ANEW
+    BATCH = 'batch of images of several sizes', FATAL, 'set it to 1'
+    EVALUATOR = 'metric with another annotation file', FATAL, 'correct the path'
+    TOO_FEW_CLASSES = 'head with fewer classes than the dataset', FATAL, CORRECT_CLASSES
+    NUM_CLASSES = 'head with more classes than the dataset', FATAL, CORRECT_CLASSES
+    CLASS_WEIGHTS = 'weights for another number of classes', FATAL, CORRECT_CLASSES
+    QUERIES = 'number of boxes that a model with queries cannot choose', FATAL, 'set it to that'
+    WINDOWS = 'head that cannot predict in windows', FATAL, "set it to 'whole'"
+    CORNERS = 'boxes that are written as corners', FATAL
+    NOTHING_LEFT = 'no annotation to learn from', FATAL
+    CLASSES = 'classes that do not match the categories', FATAL, CORRECT_CLASSES
+    CLASS_ORDER = 'categories in another order than the classes', FATAL, CORRECT_CLASSES
+    CLASS_UNUSED = 'class without a category', NOTE
+    UNLISTED_CATEGORY = 'annotation of an unlisted category', FATAL
+    DUPLICATE = 'id that occurs twice', ERROR
+    DUPLICATE_ANNOTATION = 'annotation whose id occurs twice', ERROR
+    SAID_TWICE = 'object that is annotated twice', NOTE
+    LEFT_OUT = 'category that is not a class', NOTE
+    SAME_FILE = 'image that is listed twice', ERROR
+    SHARED = 'image for training and for validation or test', ERROR
+    CROWDS = 'crowds, which are not learnt', ERROR
+    UNLISTED_IMAGE = 'annotation of an unlisted image', ERROR
+    BOX = 'box outside of its image, or without area', ERROR
+    AREA = 'area that cannot be right, for AP by size', ERROR
+    NO_MASKS = 'boxes without masks in a config for masks', FATAL, WITHOUT_MASKS
+    MASK = 'mask that is invalid, or of another size than its image', ERROR
+    POLYGON = 'polygon or mask that mmdet ignores, or outside of its image', ERROR
+    IMAGE = 'image that is missing or cannot be read', FATAL, PUT_THERE
+    BITS = 'image whose 16 bits are read as 8', ERROR
+    CHANNELS = 'image with other channels than the config', ERROR
+    TYPE = 'image of another type than the first', ERROR
+    NO_VALUE = 'image with pixels without a value', ERROR
+    FILLED = 'image with pixels without a value, which are filled', NOTE
+    IMAGE_SIZE = 'image of another size than annotated', FATAL, RIGHT_FILE
+    TURNED = 'image that EXIF data turns, perhaps without its annotations', NOTE
+    COPY = 'image with the content of another one', ERROR
+    LABEL_MAP = 'label map that is missing or cannot be read', FATAL, PUT_THERE
+    LABEL_MAP_SIZE = 'label map of another size than its image', FATAL, RIGHT_FILE
+    LABEL = 'label that is not a class', ERROR
+    LABEL_MAP_ALONE = 'label map without image', ERROR
+    NOT_NAMED = 'image that the dataset does not read', NOTE
+    NOT_ANNOTATED = 'image without annotation', NOTE
+    NOT_CHECKED = 'annotations that are not checked', NOTE
 
-
-# Findings that are not errors.
-NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.TURNED, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED,
-         Kind.FILLED, Kind.SAID_TWICE)
+    def __init__(self, text: str, weight: str, remedy: str = CORRECT_FILE) -> None:
+        self.text, self.weight, self.remedy = text, weight, remedy
 
 
 @dataclass(frozen=True)
@@ -77,51 +78,15 @@ class Finding:
     @property
     def is_error(self) -> bool:
         """Whether the finding is an error; the others are notes."""
-        return self.kind not in NOTES
+        return self.kind.weight != NOTE
+
+    @property
+    def sentence(self) -> str:
+        """The file and what is wrong with it, without a full stop."""
+        return f'{self.file} {self.detail}'
 
 
-class UnusableFile(UserError):
-    """An error in a file or folder that a dataset cannot do without; `detail` has the fault, and what to do."""
-
-    def __init__(self, file: str, detail: str) -> None:
-        super().__init__(f'{file} {detail}')
-        self.file = file
-        self.detail = detail
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.file, self.detail)
-
-
-def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image; returns a finding of `kind` if that fails, or of `Kind.BITS` for an image of 16 bits per
-    channel.
-    """
-    content = read(path, kind, backend_args)
-    return content if isinstance(content, Finding) else decode_content(content, path, kind)
-
-
-def read(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> bytes | Finding:
-    """Reads a file; returns a finding of `kind` if it is missing, empty, or no file, such as a pipe."""
-    try:
-        if '://' not in path and not backend_args:
-            check_regular(path)
-        return get(path, backend_args=backend_args) or Finding(kind, path, 'is empty (0 bytes)')
-    except FileNotFoundError:
-        return Finding(kind, path, 'does not exist')
-    except UserError as error:
-        return Finding(kind, path, first_line(error).removeprefix(f'{path} ').rstrip('.'))
-    except Exception as error:  # each storage raises its own errors
-        return Finding(kind, path, f'cannot be read: {first_line(error)}')
-
-
-def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Finding:
-    try:
-        with explained(path):
-            image = Image.open(BytesIO(content))
-            loses_bits = kind is Kind.IMAGE and has_16_bits(image)
-            count = len(pages(image))
-            image.load()
-            check_alone(count, path)
-    except UserError as error:
-        return Finding(kind, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
-    return Finding(Kind.BITS, path, LOSES_BITS) if loses_bits else image
+def sentence_of(findings: Sequence[Finding]) -> str:
+    """Returns the sentence of the first finding, and how many more of its kind there are."""
+    more = f' (and {len(findings) - 1} more of this kind)' if len(findings) > 1 else ''
+    return f'{findings[0].sentence}{more}'

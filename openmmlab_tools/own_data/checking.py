@@ -64,9 +64,9 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
     for kind in Kind:
         found = [finding for finding in findings if finding.kind is kind]
         if found:
-            examples = [printable(f'{finding.file} {finding.detail}') for finding in found[:EXAMPLES]]
+            examples = [printable(finding.sentence) for finding in found[:EXAMPLES]]
             more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
-            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
+            what = kind.text if found[0].is_error else f'{kind.text} (a note)'
             table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
     return table
 
@@ -157,7 +157,7 @@ def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
 
         def add(split: str, finding: Finding) -> None:
             found.append(finding)
-            write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
+            write((split, 'error' if finding.is_error else 'note', finding.kind.text, finding.file, finding.detail))
 
         measures = measure_all(cfg, check(cfg, plans, console, add), console)
         if out:

@@ -49,7 +49,7 @@ def check_written(cfg: Config) -> tuple[list[str], bool]:
     for plan in plan_checks(cfg):
         for one in (*plan.findings, *check_sizes(plan.samples)):
             is_fatal |= one.kind in plan.fatal
-            told = f'{"error" if one.is_error else "note"}, {one.kind.value}: {one.file} {one.detail}'
+            told = f'{"error" if one.is_error else "note"}, {one.kind.text}: {one.sentence}'
             first.setdefault(one.kind, told)
     return [*first.values()], is_fatal
 

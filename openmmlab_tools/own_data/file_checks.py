@@ -5,22 +5,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from PIL import Image
 
 from openmmlab_tools.checkpoints.loading import bands_loader
 from openmmlab_tools.config_walk import dicts
 from openmmlab_tools.data.config_datasets import Plan
 from openmmlab_tools.data.datasets import SampleFiles, classes_of, layout_of
-from openmmlab_tools.data.findings import Finding, Kind, decode, decode_content, read
+from openmmlab_tools.data.findings import Finding, Kind
+from openmmlab_tools.data.image_files import decode, noted, read
 from openmmlab_tools.data.named_files import compare_sizes
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault
 from openmmlab_tools.pictures.bands import decode_bands
-from openmmlab_tools.pictures.images import orientation, size_as_loaded
+from openmmlab_tools.pictures.images import LOSES_BITS, orientation, size_as_loaded
 
 from .channels import Moments, moments_of
 
@@ -64,21 +63,15 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
         backend_args: Arguments of mmengine's file backend. Defaults to None: chosen by the path.
         bands: The `LoadBandsFromFile` of the config that loads the image. Defaults to None: mmcv's loader does.
     """
-    path, turn = sample.image, 1
-    content = read(path, Kind.IMAGE, backend_args)
-    checked = Checked([], digest=None if isinstance(content, Finding) else blake2b(content, digest_size=16).digest())
-    if isinstance(content, Finding):
-        checked.findings.append(content)
-    elif bands:
-        checked.findings += _check_bands(content, path, bands, checked)
-    else:
-        image = decode_content(content, path, Kind.IMAGE)
-        if isinstance(image, Finding):
-            checked.findings.append(image)
-            if image.kind is Kind.BITS:  # it can be read
-                with Image.open(BytesIO(content)) as header:
-                    checked.size, turn = size_as_loaded(header), orientation(header)
+    checked, path, turn = Checked([]), sample.image, 1
+    with noted(checked.findings, Kind.IMAGE, path):
+        content = read(path, backend_args)
+        checked.digest = blake2b(content, digest_size=16).digest()
+        if bands:
+            checked.findings += _check_bands(decode_bands(content, path), path, bands, checked)
         else:
+            image, loses_bits = decode(content, path)
+            checked.findings += [Finding(Kind.BITS, path, LOSES_BITS)] * loses_bits
             checked.size, turn = size_as_loaded(image), orientation(image)
     shape = _check_label_map(sample.label_map, labels, backend_args, checked) if sample.label_map else None
     if checked.size:
@@ -86,12 +79,7 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
     return checked
 
 
-def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Checked) -> Iterator[Finding]:
-    try:
-        image = decode_bands(content, path)
-    except UserError as error:
-        yield Finding(Kind.IMAGE, path, str(error).removeprefix(f'image {path} ').rstrip('.'))
-        return
+def _check_bands(image: np.ndarray, path: str, bands: dict[str, Any], checked: Checked) -> Iterator[Finding]:
     checked.size, checked.dtype = image.shape[:2], image.dtype.name
     if image.shape[2] != bands['channels']:
         yield Finding(Kind.CHANNELS, path, f'has {image.shape[2]} channels, but LoadBandsFromFile of the config has '
@@ -108,23 +96,19 @@ def _check_bands(content: bytes, path: str, bands: dict[str, Any], checked: Chec
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked
                      ) -> tuple[int, int] | None:
     """Checks a label map, and returns its height and width, if it is one."""
-    label_map = decode(path, Kind.LABEL_MAP, backend_args)
-    if isinstance(label_map, Finding):
-        checked.findings.append(label_map)
-        return None
-    values = np.asarray(label_map).squeeze()
-    if values.ndim != 2:
-        checked.findings.append(Finding(
-            Kind.LABEL_MAP, path, f'has {values.shape[-1]} channels, but a label map has one'))
-        return None
-    found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
-    if labels and (unknown := labels.unknown(found)):
-        checked.findings.append(Finding(
-            Kind.LABEL, path, f'has {", ".join(map(str, unknown))}, but there are {labels.num_classes} classes'
-            + ' and 0 is ignored' * labels.reduce_zero_label))
-    for value, count in found.items():
-        checked.pixels[labels.of(value) if labels else value] += count
-    return values.shape[0], values.shape[1]
+    with noted(checked.findings, Kind.LABEL_MAP, path):
+        values = np.asarray(decode(read(path, backend_args), path)[0]).squeeze()
+        if values.ndim != 2:
+            raise FileFault(path, f'has {values.shape[-1]} channels, but a label map has one')
+        pixels = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
+        if labels and (unknown := labels.unknown(pixels)):
+            checked.findings.append(Finding(
+                Kind.LABEL, path, f'has {", ".join(map(str, unknown))}, but there are {labels.num_classes} classes'
+                + ' and 0 is ignored' * labels.reduce_zero_label))
+        for value, count in pixels.items():
+            checked.pixels[labels.of(value) if labels else value] += count
+        return values.shape[0], values.shape[1]
+    return None
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:

@@ -18,7 +18,17 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from openmmlab_tools.errors import UserError, first_line
 
-from .images import check_alone, check_regular, decode, explained, has_16_bits, orientation, pages, size_as_loaded
+from .images import (
+    ImageFault,
+    check_alone,
+    check_regular,
+    decode,
+    explained,
+    has_16_bits,
+    orientation,
+    pages,
+    size_as_loaded,
+)
 
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
 # Tags of TIFF: bits of a channel, channels that are stored together, kinds of numbers, and GDAL's text of a number.
@@ -155,8 +165,8 @@ def _series(file: BinaryIO, name: str | Path) -> Any:
     try:
         from tifffile import TiffFile
     except ImportError as error:
-        raise UserError(f'image {name} is a TIFF of more channels or bits than Pillow reads: pip install tifffile, or '
-                        'convert it.') from error
+        raise ImageFault(name, 'is a TIFF of more channels or bits than Pillow reads: pip install tifffile, or convert '
+                         'it') from error
     file.seek(0)
     first, *more = TiffFile(file).series
     if first.kind == 'generic' or not first.is_pyramidal:  # else it is a slide, whose label is no image
@@ -171,8 +181,8 @@ def _layout(series: Any, name: str | Path) -> tuple[tuple[int, ...], int | None,
         kept = [index for index, size in enumerate(shape) if size > 1]
         shape, axes = tuple(shape[index] for index in kept), ''.join(axes[index] for index in kept)
     if len(shape) not in (2, 3) or 'T' in axes:  # times are no channels
-        raise UserError(f'image {name} has the axes {series.axes} of lengths {shape}, but must have height, width and '
-                        'channels: save one image per file.')
+        raise ImageFault(name, f'has the axes {series.axes} of lengths {shape}, but must have height, width and '
+                         'channels: save one image per file')
     if len(shape) == 2:
         return shape, None, np.dtype(series.dtype)
     named = [index for index, axis in enumerate(axes) if axis not in 'YXQI']
@@ -187,8 +197,8 @@ def _of_tiff(file: BinaryIO, name: str | Path) -> np.ndarray:
     except (ValueError, KeyError) as error:
         if 'imagecodecs' not in str(error):
             raise
-        raise UserError(f'image {name} cannot be read ({first_line(error)}): pip install imagecodecs, or save it '
-                        'without compression.') from error
+        raise ImageFault(name, f'cannot be read ({first_line(error)}): pip install imagecodecs, or save it without '
+                         'compression') from error
     values = values[..., None] if axis is None else np.moveaxis(values, axis, -1)
     declared = series.keyframe.tags.get(NODATA)
     with suppress(ValueError):  # a text that is no number

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.errors import FileFault, UserError, first_line
 from openmmlab_tools.files import what_is
 
 EXIF_ORIENTATION = 0x0112
@@ -24,13 +24,19 @@ MAX_PIXELS = 16_000_000
 TOO_LARGE = 'pixels (width x height), but at most'  # in the error of more
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need, or load all bits with openmmlab_tools.LoadBandsFromFile')
+NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
+
+
+class ImageFault(FileFault):
+    """A fault of an image."""
+    noun = 'image '
 
 
 def check_regular(path: str | Path) -> None:
-    """Raises a UserError if a path is a folder, or what may never end, such as a pipe or a device."""
+    """Raises a FileFault if a path is a folder, or what may never end, such as a pipe or a device."""
     os.stat(path)
     if what := what_is(path):
-        raise UserError(f'{path} {what}: put the file there, or correct the path.')
+        raise FileFault(path, f'{what}: put the file there, or correct the path')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
@@ -70,33 +76,32 @@ def pages(image: Image.Image) -> list[int]:
 
 
 def check_alone(count: int, name: str | Path) -> None:
-    """Raises a UserError if a file has several images, of which only the first would be read."""
+    """Raises an ImageFault if a file has several images, of which only the first would be read."""
     if count > 1:
-        raise UserError(f'image {name} {SEVERAL.format(count)}.')
+        raise ImageFault(name, SEVERAL.format(count))
 
 
 def check_pixels(size: tuple[int, int], name: str | Path, most: int | None) -> None:
-    """Raises a UserError if an image of a size, height and width, has more than `most` pixels; None: any number."""
+    """Raises an ImageFault if an image of a size, height and width, has more than `most` pixels; None: any number."""
     if most is not None and size[0] * size[1] > most:
-        raise UserError(f'image {name} has {size[1]} x {size[0]} {TOO_LARGE} {most} are allowed: scale it down.')
+        raise ImageFault(name, f'has {size[1]} x {size[0]} {TOO_LARGE} {most} are allowed: scale it down')
 
 
 @contextmanager
 def explained(name: str | Path) -> Iterator[None]:
-    """Makes a UserError of any error in the `with` block, which reads the image of that name."""
+    """Makes an ImageFault of any error in the `with` block, which reads the image of that name."""
     try:
         yield
     except UserError:
         raise
     except Image.DecompressionBombError as error:
-        raise UserError(f'image {name} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
-                        ) from error
+        raise ImageFault(name, f'has too many pixels ({first_line(error).rstrip(".")}): scale it down') from error
     except UnidentifiedImageError as error:
-        raise UserError(f'image {name} cannot be read: it is damaged or not an image that Pillow knows.') from error
+        raise ImageFault(name, 'cannot be read: it is damaged or not an image that Pillow knows') from error
     except Exception as error:  # each format raises its own errors
         reason = error.strerror if isinstance(error, OSError) and error.strerror else (
             f'it is damaged or not an image ({first_line(error).rstrip(".")})')
-        raise UserError(f'image {name} cannot be read: {reason}.') from error
+        raise ImageFault(name, f'cannot be read: {reason}') from error
 
 
 def to_rgb(image: Image.Image) -> np.ndarray:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import BaseTransform
 
-from openmmlab_tools.errors import UserError
 from openmmlab_tools.registry import TRANSFORMS
 
 from .bands import read_bands
+from .images import ImageFault
 
 
 @TRANSFORMS.register_module()
@@ -46,13 +46,13 @@ class LoadBandsFromFile(BaseTransform):
     def checked(self, image: np.ndarray, name: str | Path) -> np.ndarray:
         """Returns an image, `(H, W, channels)`, as float32 with all values; an error calls it by its name."""
         if image.ndim != 3 or image.shape[2] != self.channels:
-            raise UserError(f'image {name} has shape {image.shape} (height, width, channels), but LoadBandsFromFile of '
-                            f'the config has channels={self.channels}: correct one of them.')
+            raise ImageFault(name, f'has shape {image.shape} (height, width, channels), but LoadBandsFromFile of the '
+                             f'config has channels={self.channels}: correct one of them')
         image = image.astype(np.float32)
         is_empty = ~np.isfinite(image)
         if share := is_empty.any(axis=2).mean():
             if self.fill is None:
-                raise UserError(f'image {name} has no value (NaN, infinite or nodata) at {100 * share:.2g} % of its '
-                                'pixels: set fill=mean of LoadBandsFromFile in the config.')
+                raise ImageFault(name, f'has no value (NaN, infinite or nodata) at {100 * share:.2g} % of its pixels: '
+                                 'set fill=mean of LoadBandsFromFile in the config')
             image = np.where(is_empty, self.fill, image)
         return image

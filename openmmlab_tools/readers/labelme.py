@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image
 
 from openmmlab_tools.data.coco import read_json
-from openmmlab_tools.data.findings import NO_IMAGE
 from openmmlab_tools.errors import UserError, first_line
 from openmmlab_tools.files import write_bytes
+from openmmlab_tools.pictures.images import NO_IMAGE
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.folder import Folder

@@ -43,20 +43,25 @@ from openmmlab_tools.files import (
     write_bytes,
     write_text,
 )
-from openmmlab_tools.pictures.images import read_image
+from openmmlab_tools.pictures.images import ImageFault, read_image
 from tests.conftest import UPERNET, build_model, refusal
 from tests.odd_texts import file_names
 
 FORK = multiprocessing.get_context('fork')
 
 
-@pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
-def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int, cls: type[UserError]) -> None:
-    words = 'image b.jpg is empty: put the whole file there.'
-    with pytest.raises(FileNotFoundError if cls is MissingFile else cls) as error:
-        list(DataLoader(range(2), collate_fn=Mock(side_effect=cls(words)), num_workers=workers))
+WORDS = 'image b.jpg is empty: put the whole file there.'
+
+
+@pytest.mark.parametrize(('workers', 'fault', 'caught'), [
+    (0, UserError(WORDS), UserError), (1, MissingFile(WORDS), FileNotFoundError),
+    (1, ImageFault('b.jpg', 'is empty: put the whole file there'), ImageFault)])
+def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int, fault: UserError,
+                                                                 caught: type[Exception]) -> None:
+    with pytest.raises(caught) as error:
+        list(DataLoader(range(2), collate_fn=Mock(side_effect=fault), num_workers=workers))
     assert ('Traceback' in str(error.value)) == bool(workers)
-    assert sentence(error.value) == words
+    assert sentence(error.value) == WORDS
 
 
 @pytest.mark.parametrize('main, told', [

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from openmmlab_tools.data.findings import NO_IMAGE
-from openmmlab_tools.errors import UserError, first_line
-from openmmlab_tools.pictures.images import check_alone, pages
+from openmmlab_tools.errors import FileFault, UserError, first_line
+from openmmlab_tools.pictures.images import NO_IMAGE, check_alone, pages
 
 from .dataset import LabelMap
 from .folder import read_lines
@@ -20,7 +19,12 @@ VALUE_FIRST = re.compile(r'(?P<value>\d{1,5})\s*[,;:\t]\s*(?P<name>.+)')
 VALUE_LAST = re.compile(r'(?P<name>.+?)\s*[,;:\t]\s*(?P<value>\d{1,5})')
 
 
-class HasColours(UserError):
+class LabelMapFault(FileFault):
+    """A fault of a label map."""
+    noun = 'label map '
+
+
+class HasColours(LabelMapFault):
     """A label map has colours instead of values."""
 
 
@@ -33,7 +37,7 @@ class MapFile(NamedTuple):
 
 def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
     """Reads values, or with `as_colours` colours. It raises HasColours if the file has colours instead of values, and a
-    UserError if it cannot be read.
+    LabelMapFault if it cannot be read.
     """
     try:
         with Image.open(path) as image:
@@ -42,22 +46,23 @@ def open_label_map(path: Path, as_colours: bool = False) -> MapFile:
             is_gif = image.format == 'GIF'  # its numbers are places in a palette, in any order
             pixels = np.asarray(image.convert('RGB') if as_colours or len(bands) > 2 or is_gif else
                                 image.getchannel(0) if image.mode == 'LA' else image)
+    except FileFault as fault:
+        raise LabelMapFault(path, fault.detail) from fault
     except NO_IMAGE as error:
-        raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
+        raise LabelMapFault(path, f'cannot be read ({first_line(error)}): put the whole file there') from error
     if is_gif or path.suffix.lower() in ('.jpg', '.jpeg'):  # whose compression changes values
         grey = pixels if pixels.ndim == 2 else pixels.mean(axis=2)
         if ((grey > 64) & (grey < 192)).mean() > 0.1:
-            raise UserError(f'label map {path} is a JPEG or GIF file, which may have two values only, but has more: '
-                            'save it as PNG.')
+            raise LabelMapFault(path, 'is a JPEG or GIF file, which may have two values only, but has more: save it as '
+                                'PNG')
         return MapFile(np.where(grey >= 128, np.int64(NO_CLASS), 0), False, [])
     if pixels.ndim == 3:
         red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
         if not as_colours and not ((red == green).all() and (green == blue).all()):
-            raise HasColours(f'label map {path} has colours, but must have the number of a class at each pixel: '
-                             'convert it.')
+            raise HasColours(path, 'has colours, but must have the number of a class at each pixel: convert it')
         return MapFile(red << 16 | green << 8 | blue if as_colours else red, False, palette)
     if not (pixels % 1 == 0).all():
-        raise UserError(f'label map {path} has values that are no whole numbers: convert it.')
+        raise LabelMapFault(path, 'has values that are no whole numbers: convert it')
     return MapFile(pixels.astype(np.int64), len(bands) == 1, palette)
 
 

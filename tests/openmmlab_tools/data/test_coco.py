@@ -17,7 +17,8 @@ from mmdet.datasets import CocoDataset
 from lab.commands.toy_shapes import to_annotation
 from openmmlab_tools.data.coco import FIELDS, read_coco
 from openmmlab_tools.data.coco_checks import check_coco
-from openmmlab_tools.data.findings import Kind, UnusableFile
+from openmmlab_tools.data.findings import Kind
+from openmmlab_tools.errors import FileFault
 from tests.conftest import refusal
 
 # One image of 20 x 30 pixels with a box, a polygon and a mask.
@@ -181,7 +182,7 @@ BAD_IDS = [[], True, '', 1.5, float('nan'), 1 << 70]
     *(('categories', 'name', value) for value in ([], True, float('nan'), '\ud800'))], ids=str)
 def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: Any, tmp_path: Path) -> None:
     file = write(tmp_path / 'f.json', changed(name, key, value))
-    message = refusal(read_coco, file, error=UnusableFile)
+    message = refusal(read_coco, file, error=FileFault)
     assert message.startswith((f'{file} has {key}=', f'{file} has width=')) and f' in {name}[0], but ' in message
     assert message.endswith(': correct it.') and len(message) < 400 and '\n' not in message
 
@@ -208,7 +209,7 @@ def test_a_file_of_no_use_is_named(content: Any, words: str, tmp_path: Path) -> 
         content(file)
     else:
         file.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    assert refusal(read_coco, str(file), error=UnusableFile).startswith(f'{file} {words}')
+    assert refusal(read_coco, str(file), error=FileFault).startswith(f'{file} {words}')
 
 
 AS_TEXT = copy.deepcopy(GOOD)
@@ -294,7 +295,7 @@ def test_what_is_read_without_a_repair_is_what_mmdet_reads(tmp_path: Path, where
     file = write(tmp_path / 'f.json', coco)
     try:
         found = read_coco(file)
-    except UnusableFile as error:
+    except FileFault as error:
         assert str(error).startswith(f'{file} has ')
         return
     if found.repairs or len({one['id'] for one in found['annotations']}) < 4:

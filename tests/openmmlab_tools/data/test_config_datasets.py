@@ -12,9 +12,9 @@ from mmengine import fileio
 from mmengine.config import Config
 
 from lab.commands.toy_shapes import CLASSES
-from openmmlab_tools.data.config_datasets import check_before_training, plan_checks
+from openmmlab_tools.data.config_datasets import Plan, check_before_training, plan_checks
 from openmmlab_tools.data.datasets import build_unread, check_annotations
-from openmmlab_tools.data.findings import Kind
+from openmmlab_tools.data.findings import FATAL, Finding, Kind
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.registry import in_scope
@@ -98,6 +98,15 @@ def test_a_missing_file_is_told_by_its_whole_path_with_the_keys_to_correct(data:
     assert refusal(check, config(dict(type='RepeatDataset', times=2, dataset=dataset))) == (
         f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
         '.ann_file or .data_prefix.')
+
+
+@pytest.mark.parametrize('kind', [kind for kind in Kind if kind.weight == FATAL])
+def test_a_fault_that_ends_a_run_is_told_with_what_to_do(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(['train'], 'train_dataloader.dataset', findings=[Finding(kind, 'a.json', 'is odd: put it there')] * 2)
+    monkeypatch.setattr('openmmlab_tools.data.config_datasets.plan_checks', lambda cfg, splits: [plan])
+    message = refusal(check_before_training, Config(), ['train'])
+    assert message.startswith('a.json is odd') and message.endswith('.') and '..' not in message and '{' not in message
+    assert kind is Kind.DATASET or f'(and 1 more of this kind): {kind.remedy.format(name=plan.name)} (' in message
 
 
 def test_a_dataset_that_cannot_be_built_is_not_checked(log: list) -> None:

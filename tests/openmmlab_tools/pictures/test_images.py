@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from openmmlab_tools.data.findings import Finding, Kind, decode
+from openmmlab_tools.data.findings import Kind
+from openmmlab_tools.data.image_files import faults_of
 from openmmlab_tools.pictures.images import EXIF_ORIENTATION, read_image, size_as_loaded
 from tests.conftest import refusal
 
@@ -31,8 +32,8 @@ def test_what_is_no_image_is_refused(make: Callable[[Path], object], words: str,
     path = tmp_path / 'a.png'
     make(path)
     assert refusal(read_image, path).startswith(words.format(path))
-    found = decode(str(path), Kind.IMAGE)
-    assert isinstance(found, Finding) and found.detail.startswith(('is ', 'cannot be read: it is ', 'does not exist'))
+    finding, = faults_of(str(path), Kind.IMAGE)
+    assert finding.detail.startswith(('is ', 'cannot be read: it is ', 'does not exist'))
 
 
 def test_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

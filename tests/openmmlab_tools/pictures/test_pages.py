@@ -6,7 +6,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from openmmlab_tools.data.findings import Finding, Kind, decode
+from openmmlab_tools.data.findings import Finding, Kind
+from openmmlab_tools.data.image_files import faults_of
 from openmmlab_tools.pictures.bands import read_bands, read_header
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.sources import images_of, pages_of
@@ -37,8 +38,8 @@ def test_each_page_is_an_image_and_where_one_is_read_several_are_told(
             assert (image == grey).all()
     assert pages(path, as_rgb=False) == [(name, path)]
     assert refusal(read_image, path) == f'image {path} {SEVERAL}.'
-    assert decode(str(path), Kind.IMAGE) == Finding(Kind.IMAGE, str(path), SEVERAL)
-    assert SEVERAL in refusal(open_label_map, path)
+    assert faults_of(str(path), Kind.IMAGE) == [Finding(Kind.IMAGE, str(path), SEVERAL)]
+    assert refusal(open_label_map, path) == f'label map {path} {SEVERAL}.'
     if mode in ('L', '1', 'I;16'):  # pages are channels, which mmcv's loader would not read
         assert read_bands(path).shape == (30, 40, 3) and not read_header(path).pixels.is_plain
     else:
@@ -63,7 +64,7 @@ def test_what_is_one_image_stays_one(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         assert pages(path) == [(path.name, path)], path
         assert read_image(path).ndim == read_bands(path).ndim == 3 and read_header(path).pixels.is_plain
-        assert not isinstance(decode(str(path), Kind.IMAGE), Finding)
+        assert faults_of(str(path), Kind.IMAGE) == []
 
 
 def test_series_of_a_tiff_and_times_are_no_channels(tmp_path: Path) -> None:
