@@ -1,7 +1,6 @@
 """Writes a config that trains on a folder of data."""
 import copy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +108,16 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
     """Returns the model to start from: that of a config of a user, or of this project for the task."""
     arch = asked.arch or (None if base else DEFAULT)
     name = base or str(CONFIGS / BASES[task][FOR_CPU.index(arch) + 1 if arch in FOR_CPU else 0])
-    old, swap, sentences = model or read_config(name), asked.swap, []
-    if not swap and arch:
+    old, sentences = model or read_config(name), list[str]()
+    if asked.random_weights and load_from:
+        raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
+    new = copy.deepcopy(old)
+    if arch:
         checkpoint, sentence = weights_of(arch, asked.random_weights)
         sentences = [sentence]
         if base or arch not in FOR_CPU:
-            which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
-            swap = partial(swap_backbone, optimizer=bool(base), **which)
-    if asked.random_weights and load_from:
-        raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
-    new = swap(old) if swap else copy.deepcopy(old)
+            backbone = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
+            new = swap_backbone(old, optimizer=bool(base), **backbone)
     if not asked.random_weights:
         load_from = load_from or new.get('load_from')
     if load_from:

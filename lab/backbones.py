@@ -1,10 +1,8 @@
 """Measures backbones without necks and heads: the conditions, and a model with the measured call."""
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -70,10 +68,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """A repeatable forward pass or training step of a model, and whether its weights are those of PyramidCPVT."""
+    """A repeatable forward pass or training step of a model.
+
+    `format` is None if its maps cannot be compared with those of PyramidCPVT.
+    """
     model: nn.Module
     run: Callable[[], object]
-    is_comparable: bool = False
+    format: Format | None = None  # of the model's weights
 
     def held_bytes(self) -> int:
         """Returns the bytes of weights and buffers, which stay between two calls; not of gradients."""
@@ -94,8 +95,7 @@ class Backbones:
 
     Images are padded to the largest one. Backbones with `padding='exact'` are told the sizes without padding.
 
-    All implementations of the same pyramid have the same weights. All candidates have the size of `arch` and the
-    stochastic depth `drop_path_rate`.
+    All candidates have the size of `arch` and the stochastic depth `drop_path_rate`.
     """
     arch: str
     drop_path_rate: float = 0.2
@@ -106,12 +106,14 @@ class Backbones:
         arch, fmt = PYRAMID_ARCHS[self.arch], PEERS[candidate.name].format
         model = build_backbone(candidate, arch, self.drop_path_rate)
         # Comparing in another mode or dtype would compile the model a second time.
-        is_comparable = fmt is not None and give_weights(model, fmt, arch) and (
-            not candidate.shapes or (setting.mode, setting.dtype) == ('forward', 'fp32'))
+        if candidate.shapes and (setting.mode, setting.dtype) != ('forward', 'fp32'):
+            fmt = None
+        if fmt:
+            prepare_comparison(model, fmt, arch)
         model.to(self.device).train(setting.mode == 'train')
         if candidate.shapes:
             model.compile(dynamic=candidate.shapes == 'dynamic')
-        return Step(model, _call(model, self._images(setting), setting), is_comparable)
+        return Step(model, _call(model, self._images(setting), setting), fmt)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts operations of a call without stochastic depth, compilation and activation checkpointing; None for a
@@ -153,17 +155,19 @@ class Backbones:
         return _call(model, images, replace(setting, dtype='fp32'))
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable.
+        """Returns the largest difference to the maps of a PyramidCPVT with the same weights, in eval mode and float32.
 
-        A backbone that is told the sizes of the images is compared with a pass for each size.
+        It is None if PyramidCPVT cannot have these weights. A backbone that is told the sizes of the images is compared
+        with a pass for each size.
         """
-        if not step.is_comparable:
+        pyramid = step.format and with_weights_of(step.model, step.format, PYRAMID_ARCHS[self.arch])
+        if not pyramid:
             return None
         inputs, training = _inputs(step.model, self._images(setting), setting), step.model.training
         with torch.no_grad(), allow_tf32(False):
-            ours = reference(PYRAMID_ARCHS[self.arch]).to(self.device)
+            pyramid.to(self.device)
             outputs = step.model.eval()(*inputs)
-            expected = ours(*inputs) if len(inputs) == 1 else in_groups(ours, *inputs)
+            expected = pyramid(*inputs) if len(inputs) == 1 else in_groups(pyramid, *inputs)
         step.model.train(training)
         if [x.shape for x in outputs] != [x.shape for x in expected]:
             return None
@@ -194,27 +198,31 @@ def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], No
     return run
 
 
-@functools.cache
-def reference(arch: PyramidArch) -> PyramidCPVT:
-    """Builds the backbone with the shared weights, in eval mode. All are random, also those initialised as 0 or 1."""
-    model = PyramidCPVT(asdict(arch)).eval()
+def prepare_comparison(model: nn.Module, fmt: Format, arch: PyramidArch) -> None:
+    """Changes a backbone in place, so that a comparison with PyramidCPVT notices a difference of each parameter.
+
+    Adds noise to all parameters, some of which start as 0 or 1, and gives the norms the eps of PyramidCPVT.
+    """
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
-    return model
-
-
-def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
-    """Gives a backbone the weights of the reference, and the eps of its norms; returns whether they fit its layers."""
-    source = reference(arch)
-    weights = fmt.to_theirs(source.state_dict())
-    own = model.state_dict()
-    if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
-        return False
-    model.load_state_dict(weights, strict=False)  # the model may have a final norm or a head, which is not used
+    with torch.device('meta'):
+        norms = {name: module for name, module in PyramidCPVT(asdict(arch)).named_modules()
+                 if isinstance(module, nn.LayerNorm)}
     for name, module in model.named_modules():
-        if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
-            ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
-            module.eps = cast(nn.LayerNorm, source.get_submodule(ours)).eps
-    return True
+        if isinstance(module, nn.LayerNorm):
+            norm_name, _, _ = fmt.translate_name(f'{name}.weight')[0].rpartition('.')
+            if norm_name in norms:  # the model may have a norm at its end, which is not used
+                module.eps = norms[norm_name].eps
+
+
+def with_weights_of(model: nn.Module, fmt: Format, arch: PyramidArch) -> PyramidCPVT | None:
+    """Returns a PyramidCPVT in eval mode, on the CPU, with the weights of a model; None if they do not fit it."""
+    weights = fmt.translate({name: tensor.cpu() for name, tensor in model.state_dict().items()})
+    pyramid = PyramidCPVT(asdict(arch)).eval()
+    needed = pyramid.state_dict()
+    if any(name not in weights or weights[name].shape != tensor.shape for name, tensor in needed.items()):
+        return None
+    pyramid.load_state_dict({name: weights[name] for name in needed})
+    return pyramid

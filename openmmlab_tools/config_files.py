@@ -26,7 +26,8 @@ def read_config(name: str) -> Config:
     cannot be read, or an ImportError if its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
-        raise UserError(f'config {name} does not exist: check the path.')
+        raise UserError(f'config {name} is a folder: name a file.' if Path(name).is_dir() else
+                        f'config {name} does not exist: check the path.')
     try:
         cfg = to_text_style(_read(name), LIBRARIES)
     except Exception as error:  # a config is a program and can raise any error

@@ -26,7 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.zoo.families import FORMATS, find_released
+from cpvt_mm.zoo.families import find_released
 from cpvt_mm.zoo.members import RELEASED, SCHEME
 from openmmlab_tools.checkpoints.fetching import cache_file
 from openmmlab_tools.errors import UserError
@@ -195,12 +195,11 @@ def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         released = find_released(address)
         weights = create_backbone(address.removeprefix(SCHEME), **kwargs).state_dict()
         # Under a name without a checksum, which random weights do not have.
-        url, name = f'https://example.org/{released.name}.pth', next(iter(released.files.values()))
-        monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files={url: name}))
-        fmt = next(fmt for fmt in FORMATS if fmt.backbone == released.backbone and name in fmt.names)
+        url = f'https://example.org/{released.name}.pth'
+        monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files={url: 'cpvt_mm'}))
         file = cache_file(url)
         file.parent.mkdir(exist_ok=True)
-        torch.save(dict(model=fmt.to_theirs(weights)), file)
+        torch.save(dict(model=weights), file)
         return weights
 
     yield write

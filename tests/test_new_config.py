@@ -15,7 +15,6 @@ from PIL import Image
 from cpvt_mm import create_backbone
 from cpvt_mm import data_config as writing
 from cpvt_mm.data_config import new_config
-from cpvt_mm.swap import swap_backbone
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.readers.own_data import find_data
@@ -89,7 +88,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4
     # Schedule and sizes are for the backbone that is swapped in.
-    *((large, dict(base=RETINANET, swap=partial(swap_backbone, arch=arch)), {
+    *((large, dict(base=RETINANET, arch=arch), {
         'model.backbone.arch': arch, 'scale': scale, 'train_cfg.max_iters': iters, 'train_dataloader.batch_size': batch
         }, '') for arch, scale, iters, batch in (('nano', (480, 360), 400, 4), ('tiny', (1333, 1000), 8000, 8))),
     # The model is that of another config.

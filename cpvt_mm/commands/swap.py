@@ -1,6 +1,5 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
-from functools import partial
 from pathlib import Path
 
 from mmengine.config import Config
@@ -26,16 +25,11 @@ def parse_args() -> argparse.Namespace:
         f'{name}: {", ".join(archs)}' for name, archs in SWAPPED_IN.items() if name not in RELEASED))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
                         '--backbone names, such as dinov3-small, else random')
-    parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
-                        'data and schedule to take; the data of the config if not given')
+    parser.add_argument('--data', metavar='CONFIG', help='another config, whose data and schedule to take; if not '
+                        'given, the data stays. For a folder with labels, use cpvt_mm new-config --from instead')
     parser.add_argument('--optimizer', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
-    parser.add_argument('--schedule', action='store_true', help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.schedule:
-        say('note: --schedule is called --optimizer now.')
-        args.optimizer = True
-    return args
+    return parser.parse_args()
 
 
 def swap(cfg: Config, args: argparse.Namespace) -> Config:
@@ -53,25 +47,16 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
 def run(args: argparse.Namespace) -> None:
     archs = SWAPPED_IN['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
-    from cpvt_mm.data_config import new_config
     from cpvt_mm.swap import read_config, write_config
     from openmmlab_tools.config_files import changes, check_model_of
-    from openmmlab_tools.engine import load_config
-    from openmmlab_tools.own_data.descriptions import check_written
     from openmmlab_tools.own_data.taken_data import take_data
     old = read_config(args.config)
-    if args.data and args.data.suffix != '.py':
-        lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
-        lines += check_written(load_config(args.out))[0]
-        new = read_config(str(args.out))
-    else:
-        new = swap(old, args)
-        if args.data:
-            new = take_data(new, read_config(str(args.data)))
-        check_model_of(new)
-        write_config(old, new, args.config, args.out)
-        lines = [*changes(old.to_dict(), new.to_dict()), '']
-    say(*lines)
+    new = swap(old, args)
+    if args.data:
+        new = take_data(new, read_config(args.data))
+    check_model_of(new)
+    write_config(old, new, args.config, args.out)
+    say(*changes(old.to_dict(), new.to_dict()), '')
     tell(old, new, args)
 
 

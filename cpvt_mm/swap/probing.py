@@ -146,7 +146,7 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
         with torch.no_grad():
             for parameter in theirs.parameters():  # tables start at 0, which would hide a difference
                 parameter.add_(torch.randn_like(parameter), alpha=0.02)
-        weights = detect_format(theirs.state_dict(), what, '').format.to_ours(dict(theirs.state_dict()))
+        weights = detect_format(theirs.state_dict(), what, '').format.translate(dict(theirs.state_dict()))
         stated = _defaults(theirs) | config
         arguments = arguments_of(theirs, weights) | {
             key: stated[key] for key in KEPT if key in stated and stated[key] != DEFAULTS[key]}

@@ -1,4 +1,4 @@
-"""Converts checkpoints between the formats of several libraries."""
+"""Converts checkpoints of other libraries to the names here."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,38 +11,36 @@ from openmmlab_tools.checkpoints.restricted import is_safetensors
 from openmmlab_tools.errors import UserError, as_sentence
 from openmmlab_tools.files import check_free, to_bytes
 
-from .families import FORMATS, Detected, detect_format
-from .renaming import Format
+from .families import Detected, detect_format
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')
-TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
 
 
 class Conversion(NamedTuple):
-    """The result of a conversion: the detected format and prefix, the written format, and keys that were left out."""
-    source: Detected
-    target: Format
-    left_out: tuple[str, ...]
+    """The result of a conversion."""
+    source: Detected  # the format and the prefix that were detected
+    left_out: tuple[str, ...]  # keys of the source that were not written, such as 'optimizer'
 
 
-def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format) -> dict[str, Tensor]:
-    """Renames the backbone's tensors below the prefix of `source`; a UserError tells if a format cannot hold them."""
-    prefix = source.prefix
-    backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    if source.format is not target:
-        backbone = target.to_theirs(source.format.to_ours(backbone))
-    rest = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
-    return {**{prefix + name: tensor for name, tensor in backbone.items()}, **rest}
+def convert_weights(weights: dict[str, Tensor], source: Detected) -> dict[str, Tensor]:
+    """Returns weights with the names here below the prefix of `source`; other names stay.
+
+    Raises a UserError if the backbone has parts that the backbone here does not have.
+    """
+    backbone = {name.removeprefix(source.prefix): tensor for name, tensor in weights.items()
+                if name.startswith(source.prefix)}
+    others = {name: tensor for name, tensor in weights.items() if not name.startswith(source.prefix)}
+    translated = source.format.translate(backbone)
+    return {**{source.prefix + name: tensor for name, tensor in translated.items()}, **others}
 
 
-def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bool = False) -> Conversion:
-    """Reads a checkpoint of any known format and writes its weights and its `meta` in another format.
+def convert_checkpoint(source: Path, target: Path, half: bool = False) -> Conversion:
+    """Reads a checkpoint of any known format and writes its weights, with the names here, and its `meta`.
 
     Args:
         source: The file to read.
-        target: The .pth, .pt or .safetensors file to write; the last one holds of
-            `meta` only what JSON can express, such as classes.
-        to: One of TARGETS. Defaults to 'cpvt_mm'.
+        target: The .pth, .pt or .safetensors file to write. A .safetensors file holds only the entries of `meta` that
+            JSON can express, such as classes.
         half: Whether to round floating-point numbers to float16. Defaults to False.
 
     Raises:
@@ -54,22 +52,18 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
     check_free(target)
     weights = read_weights(source)
     detected = detect_format(weights.tensors, source)
-    allowed = {name: fmt for fmt in FORMATS if fmt.backbone == detected.format.backbone for name in fmt.names}
-    if to not in allowed:
-        raise UserError(f'checkpoint {source} contains a {detected.format.backbone}, which format {to} does not '
-                        f'support: convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
     meta, left_out = public_meta(weights, is_safe)
     # Tensors can have shapes and types that fail in many ways.
     with as_sentence(f'checkpoint {source} cannot be converted',
                      f'it is damaged, or not of the format {detected.format}'):
-        converted = convert_weights(weights.tensors, detected, allowed[to])
+        converted = convert_weights(weights.tensors, detected)
         if half:
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
         content = to_bytes(converted, True, meta.get('meta', {})) if is_safe else to_bytes(
             dict(state_dict=converted, **meta))
     write_checkpoint(target, content)
-    return Conversion(detected, allowed[to], (*weights.left_out, *left_out))
+    return Conversion(detected, (*weights.left_out, *left_out))
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:

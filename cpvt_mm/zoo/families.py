@@ -37,8 +37,8 @@ class Detected(NamedTuple):
 def detect_format(names: Collection[str], path: object, prefix: str | None = None, preferred: str = '') -> Detected:
     """Finds the backbone among the names of a checkpoint's tensors: the first one with the shortest prefix.
 
-    It searches below a `prefix`, with or without the dot, if there is one, and prefers a `wanted` 'PyramidCPVT' or
-    'CPVT'. Raises a UserError, which names `path`, if there is none.
+    It searches below a `prefix` only, with or without the dot, if there is one. If there are backbones of both classes,
+    the `preferred` one comes first, 'PyramidCPVT' or 'CPVT'. Raises a UserError, which names `path`, if there is none.
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
@@ -47,7 +47,7 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     # Of several formats below one prefix, the last one is the most specific.
     backbones = list({start: fmt for start, fmt in starts
                   if (not start or start.endswith('.')) and prefix in (None, start)
-                  and not fmt.lacking(names, start)}.items())
+                  and fmt.matches(names, start)}.items())
     # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
     backbones = [(start, fmt) for start, fmt in backbones
              if not any(start != other and start.startswith(other) for other, _ in backbones)]

@@ -64,7 +64,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     backbone.load_state_dict(held, strict=False)
     used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
     left = [name for name in weights if not name.startswith(detected.prefix)
-            or used.isdisjoint(detected.format.our_names(name.removeprefix(detected.prefix)))]
+            or used.isdisjoint(detected.format.translate_name(name.removeprefix(detected.prefix)))]
     averages = [f'weights of {key}, not of {ema_key}'] if ema_key else []
     _log(checkpoint, backbone, held, detected, [*averages, *adapted, f'left over: {some(left) or "nothing"}'])
     doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {some(missing)}'] if missing else []
@@ -95,7 +95,7 @@ def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, n
     below = {name.removeprefix(detected.prefix): tensor for name, tensor in weights.items()
              if name.startswith(detected.prefix)}
     try:
-        return detected, detected.format.to_ours(below)
+        return detected, detected.format.translate(below)
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
 
@@ -180,7 +180,7 @@ def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: obje
         own_format = detect_format(needed, 'of the backbone', '').format
         if fmt is own_format or fmt.backbone != own_format.backbone:
             return
-        ours = fmt.to_ours(given)
+        ours = fmt.translate(given)
     except UserError:  # whoever loads them says what does not fit
         return
     for name in given:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .renaming import Format, join_table, split_table
+from .renaming import Format, split_table
 
 TOKENS = ('cls_token', 'dist_token')
 TABLE = 'position_encoding.0.table'
@@ -21,16 +21,15 @@ FOREIGN = r'(^|\.)(norm_pre|pre_norm|q_norm|k_norm|cls_norm|gamma[12])(\.|$)'
 class PlainFormat(Format):
     """The format of a ViT, with or without a position table.
 
-    The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. Loading adds the row of a class
-    token to the token; when converting back, the token keeps the sum and its row is 0.
+    The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. The row of a class token is added to
+    the token.
     """
     encoding: dict[str, str] | None = None  # a rotary one; with it, files may leave out biases of attention that are 0
-    bare_with: str | None = None  # one of our names: in models with it, tables have no rows for class tokens
     foreign: str = FOREIGN + r'|(^|\.)freqs(\.|$)'
 
-    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    def translate(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         masks = {name.removesuffix(MASK): weights[name] for name in weights if name.endswith(MASK)}
-        weights = super().to_ours({name: torch.where(masks[name] == 0, 0, tensor) if name in masks else tensor
+        weights = super().translate({name: torch.where(masks[name] == 0, 0, tensor) if name in masks else tensor
                                    for name, tensor in weights.items() if not name.endswith(MASK)})
         if self.encoding and not any(name.endswith('.attn.q.bias') for name in weights):  # zeros are left out
             weights |= {name.replace('weight', 'bias'): weight.new_zeros(len(weight))
@@ -42,12 +41,6 @@ class PlainFormat(Format):
         added = {name: weights[name] + row for name, row in zip(tokens[:len(rows)], rows, strict=False)}
         return {**weights, **added, TABLE: cells}
 
-    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        if TABLE not in weights:
-            return super().renamed(weights)
-        tokens = [] if self.bare_with in weights else [name for name in TOKENS if name in weights]
-        return super().renamed({**weights, TABLE: join_table(weights[TABLE], len(tokens))})
-
 
 # The names here.
-PLAIN = Format(('cpvt_mm',), 'CPVT', (STEM, 'blocks.0.attn.kv.weight'))
+PLAIN = Format('cpvt_mm', 'CPVT', (STEM, 'blocks.0.attn.kv.weight'))

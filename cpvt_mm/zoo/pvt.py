@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .pyramid import BLOCK, SR
-from .renaming import POSITION_TABLE, Format, Names, below, block, join_table, split_table
+from .renaming import POSITION_TABLE, Format, Names, below, block, split_table
 
 TABLE = 'stages.{i}.position_encoding.0.table'
 CLS_TOKEN = 'stages.3.cls_token'
@@ -16,13 +16,11 @@ POINTWISE = re.compile(r'.*\.(mlp\.fc[12]|attn\.sr\.proj)\.weight')  # linear la
 class PvtFormat(Format):
     """A pyramid whose tables of positions are `(1, E + side * side, C)`; E is 1 in the last stage with a class token.
 
-    Loading adds the row of the class token to the token; when converting back, the token keeps the sum and its row is
-    0.
+    The row of the class token is added to the token. Linear layers may be convolutions of 1 x 1.
     """
-    convs: tuple[str, ...] = ('attn.sr.proj.weight',)  # our linear layers that are 1 x 1 convolutions there
 
-    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        renamed = super().to_ours(weights)
+    def translate(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        renamed = super().translate(weights)
         for name, tensor in renamed.items():
             if POINTWISE.fullmatch(name) and tensor.shape[2:] == (1, 1):
                 renamed[name] = tensor.flatten(1)
@@ -32,15 +30,6 @@ class PvtFormat(Format):
                     renamed[CLS_TOKEN] = renamed[CLS_TOKEN] + rows
         return renamed
 
-    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        changed = dict(weights)
-        for name, tensor in weights.items():
-            if name.endswith(self.convs) and tensor.dim() == 2:
-                changed[name] = tensor[..., None, None]
-            elif POSITION_TABLE.fullmatch(name):
-                changed[name] = join_table(tensor, int(name.startswith('stages.3.') and CLS_TOKEN in weights))
-        return super().renamed(changed)
-
 
 def _authors(rest: dict[Names, Names], conv: str | None = None) -> dict[Names, Names]:
     return {'patch_embed{i1}.{q}.{p}': 'stages.{i}.patch_embed.{q}.{p}',
@@ -48,10 +37,10 @@ def _authors(rest: dict[Names, Names], conv: str | None = None) -> dict[Names, N
 
 
 OF_PVT = PvtFormat(
-    ('pvt',), 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.attn.kv.weight', 'pos_embed1'),
+    'pvt', 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.attn.kv.weight', 'pos_embed1'),
     _authors({'pos_embed{i1}': TABLE, 'cls_token': CLS_TOKEN, 'norm.{p}': 'out_norms.3.{p}'}), norm_eps=1e-6)
 OF_PVTV2 = PvtFormat(
-    ('pvtv2', 'mit'), 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.mlp.dwconv.dwconv.weight', 'norm1.weight'),
+    'pvtv2 or mit', 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.mlp.dwconv.dwconv.weight', 'norm1.weight'),
     _authors({'norm{i1}.{p}': 'stages.{i}.norm.{p}'}, 'mlp.dwconv.dwconv'), norm_eps=1e-6)
 
 
@@ -68,15 +57,15 @@ def _timm(stage: str) -> dict[Names, Names]:
 
 TIMM_STAGES = ('stages.{i}', 'stages_{i}')  # the latter with features_only=True, and in segmentation_models_pytorch
 TIMM = PvtFormat(
-    ('timm-pvtv2',), 'PyramidCPVT',
+    'timm-pvtv2', 'PyramidCPVT',
     ('patch_embed.proj.weight', '|'.join(f'{stage.format(i=0)}.blocks.0.mlp.dwconv.weight' for stage in TIMM_STAGES)),
-    {theirs: ours for stage in TIMM_STAGES for theirs, ours in _timm(stage).items()}, norm_eps=1e-6)
+    {names: names_here for stage in TIMM_STAGES for names, names_here in _timm(stage).items()}, norm_eps=1e-6)
 
 
-def _transformers(theirs: str, attention: str, proj: str, reduction: str, conv: str | None = None
+def _transformers(prefix: str, attention: str, proj: str, reduction: str, conv: str | None = None
                   ) -> dict[Names, Names]:
     qkv = tuple(f'{attention}.{part}.{{p}}' for part in ('query', 'key', 'value'))
-    return block(theirs, BLOCK, qkv, proj, 'layer_norm_{k}', ('mlp.dense1', 'mlp.dense2'),
+    return block(prefix, BLOCK, qkv, proj, 'layer_norm_{k}', ('mlp.dense1', 'mlp.dense2'),
                  (f'{attention}.{reduction}', f'{attention}.layer_norm'), conv)
 
 
@@ -89,7 +78,7 @@ def _segformer(projection: str, reduction: str, conv: str | None = None) -> dict
 
 
 TRANSFORMERS_PVT = PvtFormat(
-    ('transformers-pvt',), 'PyramidCPVT',
+    'transformers-pvt', 'PyramidCPVT',
     ('encoder.patch_embeddings.0.projection.weight', 'encoder.patch_embeddings.0.position_embeddings'),
     {
         **_segformer('projection', 'sequence_reduction'),
@@ -98,7 +87,7 @@ TRANSFORMERS_PVT = PvtFormat(
         'encoder.layer_norm.{p}': 'out_norms.3.{p}',
     }, norm_eps=1e-6)
 TRANSFORMERS_PVTV2 = PvtFormat(
-    ('transformers-pvtv2',), 'PyramidCPVT',
+    'transformers-pvtv2', 'PyramidCPVT',
     ('encoder.layers.0.patch_embedding.proj.weight', 'encoder.layers.0.blocks.0.mlp.dwconv.dwconv.weight'),
     below('encoder.layers.{i}.', {
         'patch_embedding.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
@@ -107,30 +96,28 @@ TRANSFORMERS_PVTV2 = PvtFormat(
         'layer_norm.{p}': 'stages.{i}.norm.{p}',
     }), norm_eps=1e-6)
 TRANSFORMERS_SEGFORMER = PvtFormat(
-    ('transformers-segformer',), 'PyramidCPVT',
+    'transformers-segformer', 'PyramidCPVT',
     ('encoder.patch_embeddings.0.proj.weight', 'encoder.block.0.0.mlp.dwconv.dwconv.weight'),
     {**_segformer('proj', 'sr', 'mlp.dwconv.dwconv'), 'encoder.layer_norm.{i}.{p}': 'stages.{i}.norm.{p}'},
     norm_eps=1e-5)
 
 
-def _openmmlab(theirs: str, second: int, conv: str | None = None) -> dict[Names, Names]:
+def _openmmlab(prefix: str, second: int, conv: str | None = None) -> dict[Names, Names]:
     """Returns the names of mmdet and mmseg, where `second` is the place of the MLP's second layer."""
     return {
         'layers.{i}.0.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'layers.{i}.0.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
-        **block(theirs, BLOCK, 'attn.attn.in_proj_{p}', 'attn.attn.out_proj',
+        **block(prefix, BLOCK, 'attn.attn.in_proj_{p}', 'attn.attn.out_proj',
                 fc=('ffn.layers.0', f'ffn.layers.{second}'), sr=SR, conv=conv),
     }
 
 
-CONVS = ('mlp.fc1.weight', 'mlp.fc2.weight')
 MMDET_PVT = PvtFormat(
-    ('mmdet-pvt',), 'PyramidCPVT', ('layers.0.0.projection.weight', 'layers.0.1.0.pos_embed'),
-    {**_openmmlab('layers.{i}.1.{j1}.', 3), 'layers.{i}.1.0.pos_embed': TABLE}, norm_eps=1e-6, convs=CONVS)
+    'mmdet-pvt', 'PyramidCPVT', ('layers.0.0.projection.weight', 'layers.0.1.0.pos_embed'),
+    {**_openmmlab('layers.{i}.1.{j1}.', 3), 'layers.{i}.1.0.pos_embed': TABLE}, norm_eps=1e-6)
 MMDET_PVTV2 = PvtFormat(
-    ('mmdet-pvtv2', 'mmseg-mit'), 'PyramidCPVT',
+    'mmdet-pvtv2 or mmseg-mit', 'PyramidCPVT',
     ('layers.0.0.projection.weight', 'layers.0.1.0.ffn.layers.4.weight'),
-    {**_openmmlab('layers.{i}.1.{j}.', 4, 'ffn.layers.1'), 'layers.{i}.2.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-6,
-    needed=('layers.0.1.0.ffn.layers.1.weight',), convs=CONVS)
+    {**_openmmlab('layers.{i}.1.{j}.', 4, 'ffn.layers.1'), 'layers.{i}.2.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-6)
 
 FORMATS = (OF_PVT, OF_PVTV2, TIMM, TRANSFORMERS_PVT, TRANSFORMERS_PVTV2, TRANSFORMERS_SEGFORMER, MMDET_PVT, MMDET_PVTV2)

@@ -1,4 +1,4 @@
-"""Translates parameter names of other libraries, in both directions, by tables of names."""
+"""Translates the parameter names of other libraries to the names here, by tables of names."""
 import functools
 import math
 import re
@@ -10,19 +10,17 @@ from torch import Tensor
 
 from openmmlab_tools.errors import UserError
 
+# In templates of names. Numbers in {i1} and {j1} count from 1, and become {i} and {j} here.
 PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 'k': '[12]', 'q': 'proj|norm',
                 'p': 'weight|bias'}
-ONE_BASED = {'i1': 'i', 'j1': 'j'}  # these count what the others count, from 1
+FROM_ONE = {'i1': 'i', 'j1': 'j'}
 # The table of a `LearnablePE` that is the first encoding of a backbone, or of a stage of a pyramid.
 POSITION_TABLE = re.compile(r'(stages\.\d+\.)?position_encoding\.0\.table')
-# Names here that no other library has, unless its table tells so.
-OURS = ('stages.', 'blocks.', 'out_norms.', 'position_encoding.', 'register_tokens')
 
-# A name as a template with these placeholders. Several tensors of a side are joined, and the whole is split into those
-# of the other side. Theirs have equal sizes; None stands for zeros, for which the library has no tensor. If there are
-# two names here, these are of the queries, and of the keys and values.
+# A template of a name, or several: tensors with several names in a library are joined, and None stands for zeros, for
+# which the library has no tensor. The result is split if there are two names here: queries, and keys with values.
 Names = str | tuple[str | None, ...]
-Table = Mapping[Names, Names]  # their names -> ours
+Table = Mapping[Names, Names]  # names in a library -> names here
 
 
 @functools.cache
@@ -38,13 +36,12 @@ def _parts(names: Names) -> tuple[str | None, ...]:
 
 
 def _match(templates: Names, name: str) -> dict[str, str] | None:
-    """Returns the values of the placeholders in the first template that a name has; None if it has none of them."""
+    """Returns the values of the placeholders in the first template that a name matches; None if it matches none."""
     matches = (_pattern(template).fullmatch(name) for template in _parts(templates) if template)
     values = next((match.groupdict() for match in matches if match), None)
     if values is None:
         return None
-    return {**values, **{zero: str(int(values[one]) - 1) for one, zero in ONE_BASED.items() if one in values},
-            **{one: str(int(values[zero]) + 1) for one, zero in ONE_BASED.items() if zero in values}}
+    return {**values, **{zero: str(int(values[one]) - 1) for one, zero in FROM_ONE.items() if one in values}}
 
 
 def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
@@ -53,35 +50,48 @@ def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
 
 
 def below(prefix: str, table: Table) -> dict[Names, Names]:
-    """Returns a table with a prefix before their names."""
-    return {prefix + theirs if isinstance(theirs, str) else tuple(name and prefix + name for name in theirs): ours
-            for theirs, ours in table.items()}
+    """Returns a table with a prefix before the library's names."""
+    return {prefix + names if isinstance(names, str) else tuple(name and prefix + name for name in names): names_here
+            for names, names_here in table.items()}
 
 
-def block(theirs: str, ours: str, qkv: Names | None = None, proj: str = 'attn.proj', norm: str = 'norm{k}',
+def block(prefix: str, prefix_here: str, qkv: Names | None = None, proj: str = 'attn.proj', norm: str = 'norm{k}',
           fc: tuple[str, str] = ('mlp.fc1', 'mlp.fc2'), sr: tuple[str, str] | None = None, conv: str | None = None,
           scale: str | None = None) -> dict[Names, Names]:
-    """Returns the table of a block below the prefixes `theirs` and `ours`, from what is called otherwise than here.
+    """Returns the table of a transformer block, for the library's prefix and the prefix here.
 
-    `qkv` are the names of queries, keys and values if they are not in two layers as here, `sr` those of the spatial
-    reduction and its norm, `conv` of the convolution in the MLP, `scale` of the layer scale.
+    Each argument is the library's name of a layer, and defaults to the name here, or to None for a layer that its
+    blocks do not have.
+
+    Args:
+        prefix: The library's prefix, such as 'layers.{i}.'.
+        prefix_here: The prefix here, such as 'blocks.{i}.'.
+        qkv: Queries, keys and values. Defaults to None: two layers 'attn.q' and 'attn.kv', as here.
+        proj: The output projection of attention.
+        norm: The two norms, where {k} is 1 or 2.
+        fc: The two layers of the MLP.
+        sr: The spatial reduction and its norm.
+        conv: The convolution in the MLP.
+        scale: The layer scales, with {k}, as the name of a parameter.
     """
     queries = ('attn.q.{p}', 'attn.kv.{p}')
     table: dict[Names, Names] = {qkv: queries} if qkv else {name: name for name in queries}
     layers = {'norm{k}': norm, 'attn.proj': proj, 'mlp.fc1': fc[0], 'mlp.fc2': fc[1], 'mlp.conv': conv}
     if sr:
         layers |= {'attn.sr.proj': sr[0], 'attn.sr.norm': sr[1]}
-    table |= {f'{name}.{{p}}': f'{here}.{{p}}' for here, name in layers.items() if name}
+    table |= {f'{name}.{{p}}': f'{name_here}.{{p}}' for name_here, name in layers.items() if name}
     if scale:
         table[scale] = 'ls{k}.gamma'
-    return {name: ours + here if isinstance(here, str) else tuple(ours + str(part) for part in here)
-            for name, here in below(theirs, table).items()}
+    return {names: prefix_here + names_here if isinstance(names_here, str)
+            else tuple(prefix_here + str(name) for name in names_here)
+            for names, names_here in below(prefix, table).items()}
 
 
 def split_table(table: Tensor, extra: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Splits a position table `(1, E + side * side, C)` into rows of E extra tokens, and `(side, side, C)` of cells.
 
-    E is the first of `extra` that fits: no two squares differ by 1 or 2, so the number of rows shows which does.
+    E is the first of `extra` that fits: no two squares differ by 1 or 2, so the number of rows determines E. Raises a
+    UserError if none fits.
     """
     rows = table[0] if table.dim() == 3 and len(table) == 1 else table[:0]
     for count in extra:
@@ -93,105 +103,48 @@ def split_table(table: Tensor, extra: Sequence[int]) -> tuple[Tensor, Tensor]:
                     'trained on square images.')
 
 
-def join_table(cells: Tensor, extra: int) -> Tensor:
-    """Does the inverse of `split_table`, with zeros for extra tokens; a table of no grid stays unchanged."""
-    if cells.dim() != 3:
-        return cells
-    return torch.cat([cells.new_zeros(extra, cells.shape[-1]), cells.flatten(0, 1)])[None]
-
-
 @dataclass(frozen=True)
 class Format:
     """The parameter names of one backbone in a library's checkpoints; names in no table are the same here."""
-    names: tuple[str, ...]  # for `convert_checkpoint.py --to`
+    name: str  # in messages
     backbone: str  # 'PyramidCPVT' or 'CPVT'
     signature: tuple[str, ...]  # names in every file, '|' between alternatives; the last match in `FORMATS` wins
-    table: Table = field(default_factory=dict)  # their names, ours; of several for one name here, the first is written
-    gated: Table = field(default_factory=dict)  # for MLPs of `mlp_mode='swiglu'`, before the others
+    table: Table = field(default_factory=dict)  # of several rules for a name, the first whose tensors are there applies
     norm_eps: float | None = None  # `norm_eps` of the format's models; None: unknown
-    needed: tuple[str, ...] = ()  # names beside the signature in every file that is written
-    foreign: str = ''  # an expression for names of parts that the backbone here does not have
+    foreign: str = ''  # a regular expression for names of parts that the backbone here does not have
 
     def __str__(self) -> str:
-        return ' or '.join(self.names)
+        return self.name
 
-    def lacking(self, names: Collection[str], prefix: str = '') -> list[str]:
-        """Returns which names of the signature are not among names below a prefix."""
-        return [part for part in self.signature if not any(prefix + name in names for name in part.split('|'))]
+    def matches(self, names: Collection[str], prefix: str) -> bool:
+        """Returns whether all names of the signature are among names of tensors, below a prefix."""
+        return all(any(prefix + name in names for name in part.split('|')) for part in self.signature)
 
-    def knows(self, name: str) -> bool:
-        """Returns whether the table has one of our names."""
-        return any(_match(ours, name) is not None for ours in self.table.values())
-
-    def our_names(self, name: str) -> tuple[str, ...]:
-        """Translates one of their names; returns two names if their tensor contains queries, keys and values."""
-        return next((names for _, names in self._rules(name)), (name,))
+    def translate_name(self, name: str) -> tuple[str, ...]:
+        """Translates a name of the library; returns two names if the tensor contains queries, keys and values."""
+        return next((names_here for _, names_here in self._rules(name)), (name,))
 
     def _rules(self, name: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Yields what is joined with one of their names, '' for zeros, and our names of the result."""
-        for theirs, ours in (*self.gated.items(), *self.table.items()):
-            if (values := _match(theirs, name)) is not None:
-                yield _fill(theirs, values), _fill(ours, values)
+        """Yields which names are joined with a name of the library, '' for zeros, and the names of the result here."""
+        for names, names_here in self.table.items():
+            if (values := _match(names, name)) is not None:
+                yield _fill(names, values), _fill(names_here, values)
 
-    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames weights to the names here, where a table has them; raises a UserError if the model does not fit."""
-        if self.foreign and (strange := [name for name in weights if re.search(self.foreign, name)]):
-            raise UserError(f'the checkpoint is of a model with {strange[0]}, which {self.backbone} does not have: use '
+    def translate(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the weights of a library's backbone under the names here; other names stay.
+
+        Raises a UserError if the library's model has parts that the backbone here does not have.
+        """
+        if self.foreign and (foreign := [name for name in weights if re.search(self.foreign, name)]):
+            raise UserError(f'the checkpoint is of a model with {foreign[0]}, which {self.backbone} does not have: use '
                             'weights of a model without it.')
-        renamed: dict[str, Tensor] = {}
+        translated: dict[str, Tensor] = {}
         for name, tensor in weights.items():
-            sources, names = next((rule for rule in self._rules(name)
-                                   if all(part in weights for part in rule[0] if part)), ((name,), (name,)))
+            sources, names_here = next((rule for rule in self._rules(name)
+                                        if all(part in weights for part in rule[0] if part)), ((name,), (name,)))
             if name == sources[0]:
                 if sources[1:]:
                     tensor = torch.cat([weights[part] if part else torch.zeros_like(tensor) for part in sources])
-                parts = (tensor,) if len(names) == 1 else tensor.tensor_split([len(tensor) // 3])
-                renamed.update(zip(names, parts, strict=True))
-        return renamed
-
-    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames weights to the format's names.
-
-        Raises a UserError if it has no place for some of them, so that reading the result would give other weights, or
-        if they lack what its models have.
-        """
-        unknown = [name for name in weights if self.table and name.startswith(OURS) and not self.knows(name)]
-        theirs = {} if unknown else self.renamed(weights)
-        try:
-            back = self.to_ours(theirs)
-        except UserError as error:  # a table of no square
-            raise UserError(f'the weights cannot be converted to the format {self}: {error}') from error
-        lost = unknown or [name for name, tensor in weights.items() if name not in back
-                           or not _is_same(back[name], tensor)]
-        if lost:
-            raise UserError(f'the format {self} has no place for {lost[0]} {tuple(weights[lost[0]].shape)}, so the '
-                            'weights cannot be converted.')
-        if absent := [*self.lacking(theirs), *(name for name in self.needed if name not in theirs)]:
-            raise UserError(f'the weights lack {absent[0]}, which the format {self} has, so they cannot be converted.')
-        return theirs
-
-    def renamed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns weights under their names, where a table has them all."""
-        tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
-        renamed: dict[str, Tensor] = {}
-        for name in weights:
-            names, parts = next(((_fill(theirs, values), _fill(ours, values)) for theirs, ours in tables
-                                 if (values := _match(ours, name)) is not None), ((name,), (name,)))
-            if all(part in weights for part in parts):
-                joined = torch.cat([weights[part] for part in parts]) if parts[1:] else weights[name]
-                renamed |= dict(zip(names, joined.chunk(len(names)) if names[1:] else (joined,), strict=True))
-        renamed.pop('', None)  # zeros
-        return renamed
-
-
-def _is_same(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether two tensors have the same bits, also of float8, or are equal, as 0 and -0 are."""
-    if tensor.shape != other.shape or tensor.dtype != other.dtype:
-        return False
-    return torch.equal(*(x.reshape(-1).view(torch.uint8) for x in (tensor, other))) or torch.equal(tensor, other)
-
-
-def _is_gated(weights: Mapping[str, Tensor]) -> bool:
-    """Returns whether the MLPs of a plain backbone are those of `mlp_mode='swiglu'`."""
-    first, second = weights.get('blocks.0.mlp.fc1.weight'), weights.get('blocks.0.mlp.fc2.weight')
-    return first is not None and second is not None and len(first) == 2 * second.shape[1]
+                parts = (tensor,) if len(names_here) == 1 else tensor.tensor_split([len(tensor) // 3])
+                translated.update(zip(names_here, parts, strict=True))
+        return translated

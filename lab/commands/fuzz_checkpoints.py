@@ -144,7 +144,7 @@ def use(path: Path) -> None:
         ways: tuple[Callable[[], object], ...] = (
             lambda: read_checkpoint(path), lambda: check_fits(model, open_checkpoint(path)),
             lambda: load_weights(model, path),
-            lambda: load_pretrained(model, path), lambda: convert_checkpoint(path, folder / 'a.pth', 'twins'),
+            lambda: load_pretrained(model, path), lambda: convert_checkpoint(path, folder / 'a.pth'),
             lambda: convert_checkpoint(path, folder / 'b.safetensors'),
             lambda: convert_checkpoint(path, folder / 'c.pth', half=True),
             lambda: publish_model(path, folder / 'd.pth'))

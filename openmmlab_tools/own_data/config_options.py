@@ -1,10 +1,7 @@
 """Options of a new config, and what it has for each task."""
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from mmengine.config import Config
 
 from openmmlab_tools.errors import UserError
 
@@ -48,7 +45,6 @@ class ConfigOptions:
         seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
             config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.
-        swap: Changes the model of `base`, such as a partial of `swap_backbone`. Defaults to None: by `arch`.
         masks: The values of label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
         colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
@@ -68,7 +64,6 @@ class ConfigOptions:
     val: str | None = None
     seed: int = 0
     base: str | None = None
-    swap: Callable[[Config], Config] | None = None
     masks: str | None = None
     colours: str | Path | None = None
     drop_empty: bool = False

@@ -114,15 +114,15 @@ def test_a_description_says_how_images_are_prepared_and_which_classes_there_are(
 def test_convert_and_publish(run_tool: Run, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(dict(state_dict=torch.load(GOLDEN / 'mmseg.pth', weights_only=True), optimizer={}), 'a.pth')
-    assert run_tool(CONVERT, 'a.pth', 'b.pth', '--to', 'twins') == ''
+    assert run_tool(CONVERT, 'a.pth', 'b.pth') == ''
     assert capsys.readouterr().out.splitlines() == [
         'a.pth: a PyramidCPVT of format mmseg',
         'a.pth: models of its format have a norm_eps of 1e-05, which b.pth does not contain: set it in the new model',
-        'b.pth: written in format twins or timm; left out: optimizer']
+        'b.pth: written; left out: optimizer']
     assert run_tool(PUBLISH, 'b.pth', 'model') == ''
     [path] = tmp_path.glob('model-*.pth')
     assert capsys.readouterr().out == f'{path.name}: written; left out: nothing\n'
-    assert 'pos_block.0.proj.0.weight' in torch.load(path, weights_only=True)['state_dict']
+    assert 'stages.0.position_encoding.0.convs.0.0.weight' in torch.load(path, weights_only=True)['state_dict']
 
 
 def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
@@ -153,10 +153,10 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
 
 
 @pytest.mark.slow
-def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path) -> None:
+def test_swap_backbone_takes_the_data_of_another_config(run_tool: Run, data: Path, tmp_path: Path) -> None:
     own = tmp_path / 'own.py'
     assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--arch', 'nano', '--iters', 40) == ''
-    assert run_tool(SWAP, RETINANET, tmp_path / 'out.py', '--arch', 'nano', '--schedule', '--data', own) == ''
+    assert run_tool(SWAP, RETINANET, tmp_path / 'out.py', '--arch', 'nano', '--optimizer', '--data', own) == ''
     cfg = load_config(tmp_path / 'out.py')
     assert cfg.model.bbox_head.num_classes == len(CLASSES) and cfg.model.backbone.arch == 'nano'
     assert Path(cfg.train_dataloader.dataset.data_root) == data
@@ -170,6 +170,7 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path)
     (f'{SWAP} mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py out.py', 'error: the config has no backbone'),
     (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is '
      'for instances: name data for the same task.'),
+    (f'{SWAP} {RETINANET} out.py --data {GOLDEN}', f'error: config {GOLDEN} is a folder: name a file.'),
     (f'{SWAP} {RETINANET} out.py --backbone CPVT --arch nano',
      "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base, large, giant, small-plus, huge-plus."),
     (f'{SWAP} {RETINANET} out.py --checkpoint {GOLDEN}/deit_timm.pth',

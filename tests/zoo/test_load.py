@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.coordinates import resample
-from cpvt_mm.zoo import deit, dino, pvt, pyramid, rope_vit, twins
+from cpvt_mm.zoo import rope_vit
+from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
 from cpvt_mm.zoo.members import PVT
-from cpvt_mm.zoo.renaming import Format
 from openmmlab_tools.texts import some
 from tests.conftest import GOLDEN, NARROW, pretrained, refusal
-from tests.zoo.test_renaming import PEG, TABLE, narrow
+from tests.zoo.checkpoints import CHECKPOINTS, PEG, TABLE
 
 OFFICIAL, DEIT = GOLDEN / 'official.pth', GOLDEN / 'deit_timm.pth'
 OTHER_WIDTHS = dict(arch=dict(NARROW, embed_dims=(16, 32, 40, 72)))
-DINOV3 = dino.TRANSFORMERS_DINOV3
+DINOV3 = 'transformers dinov3'
 
 
 @pytest.fixture
@@ -75,50 +75,53 @@ def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, w
     assert [level for level, text in log if words in text] == ['INFO']
 
 
-# Format, options of the model that was trained, and of the backbone; what is allowed; level and words of what is told.
-@pytest.mark.parametrize(('fmt', 'trained', 'own', 'allowed', 'level', 'words'), [
-    (pyramid.OURS, {}, dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
+# The checkpoint, changed options of the backbone; what is allowed; level and words of what is logged.
+@pytest.mark.parametrize(('name', 'changes', 'allowed', 'level', 'words'), [
+    ('cpvt_mm pyramid', dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), None, 'WARNING',
      'is from a larger or different PyramidCPVT: this backbone does not have '),
-    (pvt.OF_PVT, dict(cls_token=True), {}, None, 'WARNING', 'does not have 1 of its tensors: stages.3.cls_token'),
-    (twins.MMSEG, {}, dict(norm_eps=1e-6), None, 'WARNING',
+    ('PVT of the authors', dict(cls_token=False), None, 'WARNING',
+     'does not have 1 of its tensors: stages.3.cls_token'),
+    ('mmseg Twins', dict(norm_eps=1e-6), None, 'WARNING',
      'models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, unless'),
-    (twins.MMSEG, {}, dict(norm_eps=1e-5), None, 'WARNING', ''),
-    (DINOV3, {}, {}, None, 'WARNING', 'models of format transformers-dinov3 have norm_eps 1e-05, but the backbone has '
-     '1e-06: set norm_eps=1e-05 in arch'),
-    (DINOV3, {}, dict(norm_eps=1e-5, position_encoding=None), None, 'WARNING', '(format transformers-dinov3) was '
-     "trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone does not have"),
-    (rope_vit.MIXED, {}, dict(position_encoding=rope_vit.AXIAL.encoding), None, 'WARNING', 'was trained with the '
-     "position encoding dict(type='MixedRotaryPE'), which the backbone does not"),
-    (deit.TIMM, {}, dict(position_encoding=PEG), 'convs', 'WARNING', 'a.pth lacks, as allow_missing allows: '
+    ('mmseg Twins', dict(norm_eps=1e-5), None, 'WARNING', ''),
+    (DINOV3, dict(norm_eps=1e-6), None, 'WARNING', 'models of format transformers-dinov3 have norm_eps 1e-05, but the '
+     'backbone has 1e-06: set norm_eps=1e-05 in arch'),
+    (DINOV3, dict(position_encoding=None), None, 'WARNING', '(format transformers-dinov3) was trained with the '
+     "position encoding dict(type='RotaryPE', form='dinov3'), which the backbone does not have"),
+    ('timm rope-vit-small-mixed', dict(position_encoding=rope_vit.AXIAL.encoding), None, 'WARNING', 'was trained with '
+     "the position encoding dict(type='MixedRotaryPE'), which the backbone does not"),
+    ('timm DeiT', dict(position_encoding=PEG), 'convs', 'WARNING', 'a.pth lacks, as allow_missing allows: '
      'position_encoding.0.convs.0.0.weight, position_encoding.0.convs.0.0.bias'),
-    (deit.TIMM, {}, dict(position_encoding=None), None, 'INFO',
+    ('timm DeiT', dict(position_encoding=None), None, 'INFO',
      'parameters filled; its position table is dropped, the backbone has none; left over: pos_embed'),
-    (pvt.OF_PVT, {}, dict(position_encoding=PEG), 'position_encoding', 'INFO', 'its position table is dropped')])
+    ('PVT of the authors', dict(position_encoding=PEG), 'position_encoding', 'INFO', 'its position table is dropped')])
 def test_what_fits_in_part_is_loaded_and_the_rest_is_told(
-        fmt: Format, trained: dict, own: dict, allowed: str | None, level: str, words: str, path: Path, log: list
-        ) -> None:
-    weights = narrow(fmt, **trained).state_dict()
-    torch.save(fmt.to_theirs(weights), path)
-    load_pretrained(model := narrow(fmt, **own), path, allow_missing=allowed)
-    state = model.state_dict()
-    assert all(torch.equal(weights[name], state[name]) for name in {*weights} & {*state})
-    told = [message for found, message in log if found == level]
-    assert len(told) == bool(words) and words in ''.join(told)
+        name: str, changes: dict, allowed: str | None, level: str, words: str, path: Path, log: list) -> None:
+    weights = CHECKPOINTS[name].weights()
+    torch.save(weights, path)
+    load_pretrained(model := CHECKPOINTS[name].backbone(**changes), path, allow_missing=allowed)
+    state, translated = model.state_dict(), detect_format(weights, path).format.translate(weights)
+    assert all(torch.equal(translated[key], state[key]) for key in {*translated} & {*state})
+    messages = [message for level_of_message, message in log if level_of_message == level]
+    assert len(messages) == bool(words) and words in ''.join(messages)
 
 
-@pytest.mark.parametrize(('fmt', 'own', 'words'), [
-    (pyramid.OURS, OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
-    (pvt.OF_PVT, dict(cls_token=True), '1 missing (stages.3.cls_token)'),
-    (deit.TIMM, dict(position_encoding=PEG), '2 missing (position_encoding.0.convs.0.0.weight'),
-    (DINOV3, dict(layer_scale=None), '8 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
-    (DINOV3, dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
-    (DINOV3, dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
-    (DINOV3, dict(position_encoding=TABLE), 'with 71 tensors: 1 missing (position_encoding.0.t'),
-    (rope_vit.AXIAL, dict(position_encoding=rope_vit.MIXED.encoding), '2 missing (position_encoding.0.freq')])
-def test_what_does_not_fit_is_named_and_changes_nothing(fmt: Format, own: dict, words: str, path: Path) -> None:
-    torch.save(fmt.to_theirs(narrow(fmt).state_dict()), path)
-    told = refused(narrow(fmt, **own), path, allow_missing='.' if own is OTHER_WIDTHS else None)
-    assert f'a.pth (format {fmt}) does not fit the {fmt.backbone}, with ' in told and words in told
+@pytest.mark.parametrize(('name', 'changes', 'words'), [
+    ('cpvt_mm pyramid', OTHER_WIDTHS, 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)'),
+    ('mmdet PVT', dict(cls_token=True), '1 missing (stages.3.cls_token)'),
+    ('timm DeiT', dict(position_encoding=PEG), '2 missing (position_encoding.0.convs.0.0.weight'),
+    (DINOV3, dict(layer_scale=None), '4 left over (blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
+    (DINOV3, dict(num_register_tokens=3), 'register_tokens (1, 4, 24) instead of (1, 3, 24)'),
+    (DINOV3, dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (96, 24) instead of (128, 24)'),
+    (DINOV3, dict(position_encoding=TABLE), 'with 39 tensors: 1 missing (position_encoding.0.t'),
+    ('timm rope-vit-small-axial', dict(position_encoding=rope_vit.MIXED.encoding),
+     '3 missing (position_encoding.0.freq')])
+def test_what_does_not_fit_is_named_and_changes_nothing(name: str, changes: dict, words: str, path: Path) -> None:
+    checkpoint = CHECKPOINTS[name]
+    torch.save(checkpoint.weights(), path)
+    message = refused(checkpoint.backbone(**changes), path, allow_missing='.' if changes is OTHER_WIDTHS else None)
+    assert f'a.pth (format {checkpoint.format}) does not fit the {checkpoint.cls.__name__}, with ' in message
+    assert words in message
 
 
 @pytest.mark.parametrize('change, words', [
@@ -133,7 +136,7 @@ def test_damaged_weights_are_refused(change: Callable, words: str, weights: dict
 
 
 def test_another_backbone_is_told_by_name() -> None:
-    told = refused(narrow(deit.TIMM), OFFICIAL)
+    told = refused(CHECKPOINTS['timm DeiT'].backbone(), OFFICIAL)
     assert 'holds a PyramidCPVT (format twins or timm), but the backbone is a CPVT' in told
     assert 'holds a CPVT (format timm), but the backbone is a PyramidCPVT' in refused(PyramidCPVT(NARROW), DEIT)
     with torch.device('meta'):
@@ -157,12 +160,13 @@ def test_what_may_be_missing_stays(allow_missing: object, other: object, weights
     assert warning == ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {some(gone)}')
 
 
-@pytest.mark.parametrize(('fmt', 'name'), [
-    (twins.TWINS, 'stages.0.patch_embed.proj.weight'), (deit.TIMM, 'patch_embed.proj.weight')])
-def test_the_stem_is_adapted_and_the_log_says_so(fmt: Format, name: str, path: Path, log: list) -> None:
-    rgb, model = narrow(fmt).state_dict(), narrow(fmt, in_channels=4)
-    torch.save(fmt.to_theirs(rgb), path)
+@pytest.mark.parametrize(('checkpoint', 'name'), [
+    ('timm Twins', 'stages.0.patch_embed.proj.weight'), ('timm DeiT', 'patch_embed.proj.weight')])
+def test_the_stem_is_adapted_and_the_log_says_so(checkpoint: str, name: str, path: Path, log: list) -> None:
+    weights, model = CHECKPOINTS[checkpoint].weights(), CHECKPOINTS[checkpoint].backbone(in_channels=4)
+    torch.save(weights, path)
     load_pretrained(model, path)
+    rgb = detect_format(weights, path).format.translate(weights)
     assert_filled(model, {**rgb, name: rgb[name][:, [0, 1, 2, 0]] * 3 / 4})  # in turn, at the same scale
     (width, _, *kernel), (_, message) = rgb[name].shape, next(record for record in log if 'adapted' in record[1])
     assert f'; {name} adapted from {(width, 3, *kernel)} to {(width, 4, *kernel)}; ' in message

@@ -1,10 +1,9 @@
 """Weights of other libraries give their outputs here."""
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +12,19 @@ from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.members import RELEASED
 from openmmlab_tools.checkpoints.fitting import load_weights
 from tests.conftest import GOLDEN, golden_cases, pretrained
-from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, randomized
+from tests.zoo.checkpoints import (
+    ROPE_VIT,
+    Weights,
+    authors_of_dinov2,
+    authors_of_dinov3,
+    of_timm,
+    options_of,
+    options_of_dino,
+)
+from tests.zoo.dino import LIBRARIES, NARROW, PATCH_SIZES, arguments, reference
 from tests.zoo.peers import PEERS, build, peer
+
+NEEDS_224 = ('transformers-pvt', 'pvt')  # the PVT of transformers accepts images of 224 x 224 only
 
 
 def assert_close(outputs: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
@@ -25,16 +35,14 @@ def assert_close(outputs: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', PEERS)
-def test_of_libraries_and_back(name: str, tmp_path: Path) -> None:
-    theirs, run, ours = peer(name)
-    torch.save(theirs.state_dict(), tmp_path / 'theirs.pth')
-    load_pretrained(ours, tmp_path / 'theirs.pth')
-    found = detect_format(theirs.state_dict(), name)
-    if 'maps' not in name and 'smp' not in name:
-        theirs.load_state_dict(found.format.to_theirs(ours.state_dict()))
-    for size in [(64, 64)] if 'ViT' in name else [(64, 96), (224, 224)][name == 'transformers PVT':]:
+def test_of_libraries(name: str, tmp_path: Path) -> None:
+    foreign, run, model = peer(name)
+    torch.save(foreign.state_dict(), tmp_path / 'foreign.pth')
+    load_pretrained(model, tmp_path / 'foreign.pth')
+    only_size = 64 if 'ViT' in name else 224 if PEERS[name][0] in NEEDS_224 else None
+    for size in [(only_size, only_size)] if only_size else [(64, 96), (224, 224)]:
         image = torch.randn(1, 3, *size)
-        assert_close(ours(image), run(image))
+        assert_close(model(image), run(image))
 
 
 @torch.no_grad()
@@ -71,25 +79,35 @@ def test_of_files_of_narrow_dinos(library: str, kind: str, tmp_path: Path) -> No
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('name', [
-    'dinov2-small-reg4', 'dinov3-small', 'lingbot-small', 'lingbot-giant', 'tipsv2-base', 'tipsv2-giant',
-    'rope-vit-small-axial', 'rope-vit-small-mixed', 'rope-vit-small-axial-ape', 'rope-vit-small-mixed-ape'])
-def test_of_narrow_models_of_timm(name: str, tmp_path: Path, log: list) -> None:
-    options, (*_, (file, fmt)) = {**RELEASED[name].options, **RELEASED[name].parts}, RELEASED[name].files.items()
-    patch, arch = options.get('patch_size', 16), dict(embed_dims=192, depth=3, num_heads=3)
-    theirs = randomized(timm.create_model(
-        file.rpartition('/')[2].partition('.')[0], img_size=4 * patch, num_classes=0, dynamic_img_size=True,
-        embed_dim=192, depth=3, num_heads=3), 192)
-    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
-    if name.endswith('-ape'):  # timm resamples the table in another way than the authors
-        options['position_encoding'] = [dict(type='LearnablePE', antialias=True), options['position_encoding'][1]]
-    model = build(CPVT, arch, **{**options, 'img_size': 4 * patch, 'out_type': 'raw'}).eval()
+@pytest.mark.parametrize(('library', 'kind', 'rename'), [
+    *((library, kind, dict) for library in LIBRARIES for kind in PATCH_SIZES),
+    ('timm', 'dinov2-swiglu', authors_of_dinov2),
+    *(('timm', kind, authors_of_dinov3) for kind in ('dinov3', 'dinov3-swiglu'))])
+def test_of_narrow_dinos(library: str, kind: str, rename: Callable[[Weights], Weights], tmp_path: Path) -> None:
+    patch, sizes = PATCH_SIZES[kind], [*NARROW.values()]
+    foreign, run = reference(library, kind, *sizes, 4 * patch)
+    torch.save(rename(foreign.state_dict()), tmp_path / 'a.pth')
+    model = build(CPVT, **options_of_dino(library, kind), out_type='raw').eval()
+    load_pretrained(model, tmp_path / 'a.pth')
+    image = torch.randn(1, 3, 4 * patch, 4 * patch)
+    assert_close(model(image), [run(image)])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(('name', 'fmt'), [
+    ('dinov2-small-reg4', 'timm'), ('dinov3-small', 'timm-dinov3'), ('lingbot-small', 'timm-dinov3'),
+    ('lingbot-giant', 'timm-dinov3'), ('tipsv2-base', 'timm'), ('tipsv2-giant', 'timm'),
+    *((name, 'timm-rope-' + name.split('-')[3]) for name in ROPE_VIT)])
+def test_of_narrow_models_of_timm(name: str, fmt: str, tmp_path: Path, log: list) -> None:
+    foreign, patch = of_timm(name), RELEASED[name].parts.get('patch_size', 16)
+    torch.save(foreign.state_dict(), tmp_path / 'a.pth')
+    model = build(CPVT, **options_of(name), out_type='raw').eval()
     load_pretrained(model, tmp_path / 'a.pth')
     message, = [text for level, text in log if level != 'DEBUG']
     assert f'format {fmt}, 100.0 %' in message and message.endswith('left over: nothing')
     for rows, columns in ((4, 4), (6, 10), (14, 8)):  # the first is that of the table
         image = torch.randn(1, 3, rows * patch, columns * patch)
-        torch.testing.assert_close(model(image)[0], theirs.forward_features(image), atol=1e-4, rtol=0)
+        torch.testing.assert_close(model(image)[0], foreign.forward_features(image), atol=1e-4, rtol=0)
 
 
 class Whole(nn.Module):
@@ -102,13 +120,13 @@ class Whole(nn.Module):
 
 @pytest.mark.parametrize('name', ['mmseg MiT', 'mmdet PVT'])
 def test_checkpoints_of_whole_models_load_as_they_are(name: str, tmp_path: Path) -> None:
-    theirs, _, ours = peer(name)
-    whole, model, wanted = Whole(theirs), Whole(ours), detect_format(theirs.state_dict(), '').format.to_ours(
-        theirs.state_dict())
+    foreign, _, backbone = peer(name)
+    whole, model = Whole(foreign), Whole(backbone)
+    expected = detect_format(foreign.state_dict(), '').format.translate(foreign.state_dict())
     torch.save(dict(state_dict=whole.state_dict()), tmp_path / 'model.pth')
     for load in (lambda: load_weights(model, tmp_path / 'model.pth'),
                  lambda: model.load_state_dict(whole.state_dict())):
         model.load_state_dict({key: torch.zeros_like(value) for key, value in model.state_dict().items()})
         load()
-        assert all(torch.equal(tensor, wanted[key]) for key, tensor in ours.state_dict().items())
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in backbone.state_dict().items())
         assert torch.equal(model.head.weight, whole.head.weight)
