@@ -15,7 +15,7 @@ from openmmlab_tools.data.config_datasets import task_of
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.files import check_free, write_text
 from openmmlab_tools.own_data.channels import Bands, measure_bands
-from openmmlab_tools.own_data.config_of_data import check_hooks, config_of
+from openmmlab_tools.own_data.config_of_data import about_early_stop, check_hooks, config_of
 from openmmlab_tools.own_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
 from openmmlab_tools.own_data.descriptions import describe_data
 from openmmlab_tools.own_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
@@ -98,6 +98,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
                         most_boxes(start.new.model))
         if start.is_trained:
             own['default_hooks'] |= VALIDATE_FIRST
+        lines += about_early_stop(own, asked.early_stop)
         values = {'_base_': inherited, **own, **start.changes(), 'load_from': start.load_from}
         write_text(out, f'{comment(lines)}\n{assignments(values)}')
     return lines
@@ -153,19 +154,19 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
     """
     name = arch if arch in RELEASED else f'pyramid-cpvt-{arch}'
     if name not in RELEASED:
-        return None, f'The backbone starts from random weights: there are none for {arch}.'
+        return None, f'The backbone starts from random weights, because {arch} has no pretrained weights.'
     if random_weights:
-        return None, 'The backbone starts from random weights, as you asked.'
+        return None, 'The backbone starts from random weights, because you passed --random-weights.'
     address, urls = SCHEME + name, list(RELEASED[name].files)
     size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
-        raise UserError(f'the ImageNet weights {address} cannot be downloaded, as the internet does not answer: fetch '
-                        f'{url} elsewhere and save it as {cache_file(url)}, or start from random weights with '
-                        '--random-weights, which needs more images and time.')
+        raise UserError(f'the ImageNet weights {address} could not be downloaded, because the internet does not '
+                        f'answer. Download {url} on another machine and save it as {cache_file(url)}. Or pass '
+                        '--random-weights to start from random weights; training then needs more images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
-    return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
-                     '--random-weights starts without them.')
+    return address, (f'The backbone starts from the ImageNet weights {address} ({size / 1e6:.0f} MB{terms}). To start '
+                     'from random weights, pass --random-weights.')
 
 
 def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
@@ -177,18 +178,18 @@ def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
     if (names[0] not in ('PyramidCPVT', 'CPVT') or names[1] != 'DetDataPreprocessor'
             or model.backbone.get('padding') == 'exact'):
         return []
-    told = f'Padding is {share:.0%} of the pixels in batches of {batch}'
+    told = f'About {share:.0%} of the pixels in a batch of {batch} are padding.'
     if share < PAYS:
-        return [f"{told}. This is below {PAYS:.0%}, so the config does not set padding='exact', which skips the "
-                'padding.']
+        return [f"{told} The config only sets padding='exact', which skips padding, from {PAYS:.0%} on."]
     model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
     model.backbone.padding = 'exact'
-    return [f"{told}. This is {PAYS:.0%} or more, so the config sets padding='exact', which skips the padding."]
+    return [f"{told} Therefore the config sets padding='exact', which skips the padding. This saves memory. Training "
+            "becomes faster on a CPU, but is often slower on a GPU; to turn it off, set model.backbone.padding=None."]
 
 
 def _hint(data: LabelledData, task: str, base: str | None) -> list[str]:
     """Returns a sentence about weights of a whole model, if they may suit the data."""
     many = len(data.classes) == 1 and sum(len(one.objects) for one in data.splits['train']) >= MANY * len(
         data.splits['train'])
-    return ['Are these cells in microscope images? --from demo/nuclei starts from a detector of nuclei, and needs few '
-            'images.'] if many and task == 'instances' and not base else []
+    return ['Do your images show cell nuclei? Then pass --from demo/nuclei to start from a detector for nuclei, which '
+            'needs fewer images.'] if many and task == 'instances' and not base else []

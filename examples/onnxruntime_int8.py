@@ -1,6 +1,6 @@
 """Quantises an exported backbone to int8. Every second image calibrates it; the others compare it with float32.
 
-FP32.onnx is a file of tools/deployment/export.py: python examples/onnxruntime_int8.py FP32.onnx INT8.onnx IMAGE_FOLDER
+FP32.onnx is a file of `cpvt_mm export`: python examples/onnxruntime_int8.py FP32.onnx INT8.onnx IMAGE_FOLDER
 """
 import json
 import sys

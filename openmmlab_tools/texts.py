@@ -72,6 +72,11 @@ def some(names: Sequence[str], limit: int = 5) -> str:
     return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun, which has an s unless the number is 1."""
+    return f'{number} {noun}' + 's' * (number != 1)
+
+
 def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
     """Returns a sentence with the number of what is found and the first of it; none if nothing is."""
     return [f'{len(found)} {what}, such as {found[0]}{end}'] if found else []

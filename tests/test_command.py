@@ -113,7 +113,7 @@ def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_
     assert run_tool(COMMAND, 'new-config', data, 'my.py', '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64,
                     '--iters', 2, '--batch', 2) == ''
     printed = capsys.readouterr().out
-    assert f'{data} has COCO annotations.' in printed
+    assert f'{data} contains COCO annotations.' in printed
     assert 'left out: 1 objects lie more than half outside of their image, such as ' in printed
     assert (tmp_path / 'my_annotations/samples.png').exists()
     *_, last = printed.splitlines()
@@ -130,9 +130,9 @@ def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_
 TABLE, CLASSES = '[┏┃┡│└]', '(class|sun|ball|kite|boat|square)  +'
 LINES = {
     'new-config {data} my.py --task boxes --arch nano --random-weights --iters 2 --batch 2': (
-        '.* has COCO annotations', 'train: ', 'val: ', 'val has no object of class ', 'Images are ', 'Boxes have ',
-        r'\d+ files: ', r'\d+ (images|objects) were seen', 'The backbone starts from random weights', 'Padding is ',
-        'Look at ', 'Wrote my.py. Next: cpvt_mm train my.py'),
+        '.* contains COCO annotations', 'train: ', 'val: ', 'val has no object of class ', 'Images have ',
+        'In training, the median box ', r'\d+ files: ', r'\d+ (images|objects) were seen',
+        'The backbone starts from random weights', 'About ', 'Look at ', 'Wrote my.py. Next: cpvt_mm train my.py'),
     'check my.py': (
         r'\d+ files: ', r'\d+ (images|objects) were seen', 'train: ', 'val, test: ', TABLE, 'Suggested: ',
         'Images checked: '),

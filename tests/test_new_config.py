@@ -84,7 +84,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
      '1 images are in no list of a split'),
     (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(
         type='RandomCrop', crop_size=(480, 480), allow_negative_crop=True),
-                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT}, "so the config sets padding='exact'"),
+                  'val_dataloader.dataset.pipeline.1.scale_factor': 1., **EXACT},
+     "Therefore the config sets padding='exact'"),
     *((flat(factor), dict(scale=(80, 60)), {f'{ANCHORS}.scales': [scale], f'{ANCHORS}.ratios': [0.33] * 3}, '')
       for factor, scale in ((1, 3.5), (3, 10.4))),  # of the stride, 4
     # Schedule and sizes are for the backbone that is swapped in.
@@ -101,7 +102,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (voc, dict(base=RETINANET, arch='small'), {
         'model.backbone.arch': 'small', 'model.backbone.init_cfg.checkpoint': 'cpvt_mm://pyramid-cpvt-small',
         'model.bbox_head.num_classes': 2, 'model.backbone.padding': None,
-        'model.data_preprocessor.type': 'DetDataPreprocessor'}, 'Padding is 0% of the pixels in batches of 8'),
+        'model.data_preprocessor.type': 'DetDataPreprocessor'}, 'About 0% of the pixels in a batch of 8 are padding.'),
     (yolo_polygons, dict(base=NANO), {'val_evaluator.metric': 'bbox', 'model.bbox_head.num_classes': 2}, ''),
     (yolo_polygons, dict(base=NUCLEI), {'load_from': f'{NUCLEI}/model.safetensors', 'train_cfg.max_iters': 400,
                                         'model.roi_head.mask_head.num_classes': 2,
@@ -112,12 +113,19 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (voc, dict(iters=4000, early_stop=3, ema=True), {
         'val_interval': 200, 'default_hooks.ema': dict(type='EMAHook', momentum=20 / 4000), STOPPING: dict(
             type='EarlyStoppingHook', monitor='coco/bbox_mAP', patience=3, rule='greater', min_delta=0.001)}, ''),
-    (label_maps, dict(early_stop=1), {f'{STOPPING}.min_delta': 0.1}, '')])  # percent
+    (label_maps, dict(early_stop=1), {f'{STOPPING}.min_delta': 0.1}, ''),  # percent
+    # The fourth validation is the first that could end the training with 3, and is not the last one.
+    *((voc, dict(early_stop=number, iters=iters), {}, told) for number, iters, told in (
+        (3, 499, '--early-stop 3 cannot end this training early: it has 4 validations, and could stop at number 4 at '
+         'the earliest. To change this, pass --iters 500 or more.'), (3, 500, ''), (18, 2000, ''),
+        (19, 2000, 'it has 20 validations, and could stop at number 20 at the earliest. To change this, pass a number '
+         'below 19.')))])
 def test_a_config_is_what_was_asked_for(write: Write, options: dict[str, Any], expected: dict[str, Any], told: str,
                                         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, 'size_of', lambda url: 14_000_000)
     cfg, lines = made(write, tmp_path, **options)
     assert {key: value(cfg, key) for key in expected} == expected and told in '\n'.join(lines)
+    assert ('cannot end this training early' in '\n'.join(lines)) == ('number below' in told or '--early-stop' in told)
     build_model(cfg, 'meta')
     assert dataset(cfg, 'val')[0]['inputs'].ndim == 3
 
@@ -130,13 +138,13 @@ def test_the_start_are_weights_of_imagenet_unless_random_ones_are_asked_for(
     write(tmp_path / 'data')
     monkeypatch.setattr(writing, 'size_of', lambda url: None)
     told = refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, arch)
-    assert 'as the internet does not answer: fetch https://' in told and '--random-weights' in told
+    assert 'because the internet does not answer. Download https://' in told and '--random-weights' in told
     assert [path.name for path in tmp_path.iterdir()] == ['data']
     monkeypatch.setattr(writing, 'size_of', lambda url: 14_000_000)
     cfg, lines = made(None, tmp_path, task, arch)
     address = cfg.model.backbone.init_cfg.checkpoint
     assert address == f'cpvt_mm://{arch or "pvtv2-b0"}'
-    assert f'from {address}, weights from ImageNet (14 MB' in '\n'.join(lines)
+    assert f'from the ImageNet weights {address} (14 MB' in '\n'.join(lines)
     assert cfg.train_cfg.max_iters == (8000 if arch else 400)
     model = build_model(cfg, 'meta')
     with torch.device('meta'):
@@ -147,7 +155,7 @@ def test_the_start_are_weights_of_imagenet_unless_random_ones_are_asked_for(
     cfg, lines = made(None, tmp_path, task, arch, out='random.py', random_weights=True)
     assert cfg.model.backbone.init_cfg is None and cfg.model.backbone.arch == (arch or 'pvtv2-b0')
     assert arch or cfg.optim_wrapper.paramwise_cfg.custom_keys.backbone.lr_mult == 1
-    assert 'The backbone starts from random weights, as you asked.' in lines
+    assert 'The backbone starts from random weights, because you passed --random-weights.' in lines
 
 
 def twice(root: Path) -> None:

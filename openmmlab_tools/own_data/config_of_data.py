@@ -57,6 +57,21 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
         default_hooks=_hooks(TASKS[task], iters, asked), log_processor=dict(by_epoch=False))
 
 
+def about_early_stop(values: dict[str, Any], patience: int | None) -> list[str]:
+    """Returns a sentence if the training in a config ends before it could stop early; `values` are from `config_of`."""
+    if patience is None:
+        return []
+    # The first validation is always an improvement. A stop at the last one would change nothing.
+    first, has_start = patience + 1, 'validate_first' in values['default_hooks']
+    number = values['max_iters'] // values['val_interval'] + has_start
+    if number > first:
+        return []
+    advice = (f'pass --iters {100 * (first + 1 - has_start)} or more' if first < VALIDATIONS[True] else
+              f'pass a number below {VALIDATIONS[True] - 1}')
+    return [f'--early-stop {patience} cannot end this training early: it has {number} validations, and could stop at '
+            f'number {first} at the earliest. To change this, {advice}.']
+
+
 def check_hooks(base: Config, asked: ConfigOptions) -> None:
     """Raises a UserError if a config to inherit from has a hook already that is asked for."""
     named = dicts([*(base.get('custom_hooks') or ()), *(base.get('default_hooks') or {}).values()])

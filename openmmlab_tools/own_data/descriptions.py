@@ -10,7 +10,7 @@ from openmmlab_tools.data.config_datasets import plan_checks
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.data.named_files import check_sizes
 from openmmlab_tools.readers.form.dataset import LabelledData
-from openmmlab_tools.texts import some
+from openmmlab_tools.texts import counted, some
 
 from .channels import Bands
 from .image_sizes import Fit, name_sizes, sizes_of
@@ -19,25 +19,29 @@ from .image_sizes import Fit, name_sizes, sizes_of
 def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> list[str]:
     """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
     low, middle, high = name_sizes(sizes_of(data))
-    lines = [f'{data.root} has {data.form}.', *(
-        f'{name}: {len(pictures)} images of {folders_of([one.path for one in pictures], data.root)}' + (
-            '' if data.is_semantic else f', {sum(len(one.objects) for one in pictures)} objects') + '.'
+    lines = [f'{data.root} contains {data.form}.', *(
+        f'{name}: {counted(len(pictures), "image")} in {folders_of([one.path for one in pictures], data.root)}' + (
+            '' if data.is_semantic else f', with {counted(sum(len(one.objects) for one in pictures), "object")}') + '.'
         for name, pictures in data.splits.items())]
-    lines.append(f'Images are {low} to {high} pixels (width x height), {middle} in the middle, with '
-                 f'{" or ".join(map(str, sorted({one.channels for one in data.pixels})))} channels.')
+    channels = ' or '.join(map(str, sorted({one.channels for one in data.pixels})))
+    lines.append(f'Images have {channels} channels. The smallest has {low} pixels (width x height), the largest '
+                 f'{high}; the median is {middle}.')
     if len(fit.boxes):
         (a, b, c), (d, e, f) = np.quantile(fit.boxes, (.25, .5, .75), axis=0).T
-        lines.append(f'Boxes have sides of {a:.0f}, {b:.0f} and {c:.0f} pixels at the scale of training (quartiles of '
-                     f'the root of the area), and height / width of {d:.2f}, {e:.2f} and {f:.2f}.')
+        lines.append(f'In training, the median box has a side of {b:.0f} pixels (the square root of its area), and '
+                     f'half of the boxes have {a:.0f} to {c:.0f}. Height divided by width is {d:.2f} to {f:.2f} for '
+                     f'half of them (median {e:.2f}).')
     deep = sum(number for one, number in data.pixels.items() if not one.is_plain)
     if bands:
         lines += bands.notes
     elif max(one.channels for one in data.pixels) > 3:
-        lines.append('Of more than three channels, mmcv reads the first three. If the fourth is no alpha, save images '
-                     "as TIFF that does not call it so (tifffile: photometric='rgb', extrasamples=['unspecified']).")
+        lines.append('mmcv only reads the first three channels, because the file calls the fourth alpha '
+                     '(transparency). If the fourth contains data, save the images as TIFF without this name '
+                     '(tifffile: '
+                     "photometric='rgb', extrasamples=['unspecified']).")
     if deep and not bands:
-        lines.append(f'{deep} images have 16 bits per channel, but are read as 8 bits (value // 256): convert '
-                     'them to 8 bits, with the range of values that you need.')
+        lines.append(f'{counted(deep, "image")} with 16 bits per channel will be read as 8 bits (value // 256). If the '
+                     'values that matter are in a smaller range, convert the images to 8 bits yourself.')
     return [*lines, *fit.notes, *data.notes]
 
 
@@ -56,4 +60,4 @@ def check_written(cfg: Config) -> tuple[list[str], bool]:
 
 def folders_of(paths: Sequence[Path], root: Path) -> str:
     names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
-    return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)
+    return some(['the folder itself' if name == '.' else f'{name}/' for name in names], 3)

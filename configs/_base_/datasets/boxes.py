@@ -1,4 +1,4 @@
-# Boxes of your own, in COCO's layout. tools/misc/new_config.py writes a config with your paths, classes and sizes.
+# Boxes of your own, in COCO's layout. `cpvt_mm new-config` writes a config with your paths, classes and sizes.
 data_root = 'data/boxes/'
 metainfo = dict(classes=('object',))
 scale = (640, 480)

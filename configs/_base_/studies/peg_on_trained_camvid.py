@@ -1,6 +1,6 @@
 # Fine-tunes a backbone that was trained with a table of positions, as it is, and with a PEG that starts at zero. Train
 # it first:
-#   python tools/train.py configs/camvid/segformer_pyramid-cpvt-nano_camvid-256x256.py --work-dir work_dirs/trained \
+#   cpvt_mm train configs/camvid/segformer_pyramid-cpvt-nano_camvid-256x256.py --work-dir work_dirs/trained \
 #       --cfg-options model.backbone.position_encoding.type=LearnablePE
 config = '../../camvid/segformer_pyramid-cpvt-nano_camvid-256x256.py'
 trained = dict(type='Pretrained', checkpoint='work_dirs/trained/iter_400.pth')

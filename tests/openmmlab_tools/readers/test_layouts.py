@@ -108,7 +108,7 @@ def with_lonely_files(root: Path) -> None:
 
 @pytest.mark.parametrize('write, words', [
     (layouts.yolo_named('train: images/train\nval: images/val'), [
-        'train: 2 images of images/train/, 2 objects.', 'val: 2 images of images/val/, 2 objects.',
+        'train: 2 images in images/train/, with 2 objects.', 'val: 2 images in images/val/, with 2 objects.',
         '1 images are in no split that ', 'such as old_export/images/z.jpg.']),
     (layouts.yolo_named('train: images/train\nval: images/train'), ['2 images are in train and val']),
     (with_lonely_files, ['1 XML files have no image', 'lonely.xml', '1 images have no XML file', 'bare.jpg',
