@@ -14,7 +14,7 @@ import numpy as np
 
 from lab.shown_model import ShownModel
 from openmmlab_tools.engine.console import readable_console
-from openmmlab_tools.engine.resuming import last_checkpoint
+from openmmlab_tools.engine.work_dir import WorkDir
 from openmmlab_tools.errors import UserError, exit_on_error, first_line, sentence
 from openmmlab_tools.redaction import redact_text
 from openmmlab_tools.texts import markup, printable
@@ -111,7 +111,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
 
 def find_checkpoint(path: Path) -> Path:
     """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
-    found = Path(last_checkpoint(path, []) or path) if path.is_dir() else path
+    found = Path(WorkDir(path).last_checkpoint([]) or path) if path.is_dir() else path
     if not found.is_file():
         raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')
     return found

@@ -13,7 +13,8 @@ from .checkpoints.loading import build_model
 from .checkpoints.reading import open_checkpoint
 from .config_text import assignments, to_text_style
 from .config_walk import leaves
-from .engine.config import LIBRARIES, cannot_be_read, check_config
+from .engine.config import cannot_be_read
+from .engine.steps import LIBRARIES, check_config
 from .errors import UserError
 from .files import check_free, write_text
 from .libraries import require, without_pkg_resources_warning

@@ -72,16 +72,3 @@ def _firsts(groups: Sequence[Mapping[str, Any]]) -> list[int]:
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class UnmergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """Builds mmengine's groups, one for each parameter, in runs that resume a checkpoint of mmengine."""
-
-
-def keep_groups(wrapper: dict[str, Any], state: dict[str, Any]) -> None:
-    """Sets, in an optimizer wrapper's config, the constructor that builds the groups of a checkpoint's optimizer.
-
-    Args:
-        wrapper: The config's `optim_wrapper`, which is changed in place.
-        state: The state dict of the checkpoint's optimizer. Plain mmengine writes a group for each parameter.
-    """
-    groups = state['param_groups']
-    if len(groups) > 1 and all(len(group['params']) == 1 for group in groups) and (
-            wrapper.get('constructor') in (None, DefaultOptimWrapperConstructor.__name__)):
-        wrapper['constructor'] = f'openmmlab_tools.{UnmergedOptimWrapperConstructor.__name__}'

@@ -23,8 +23,7 @@ from cpvt_mm.swap import read_config
 from openmmlab_tools.checkpoints.loading import build_model
 from openmmlab_tools.config_files import shipped_configs
 from openmmlab_tools.config_walk import walk
-from openmmlab_tools.engine import load_config
-from openmmlab_tools.engine.prepare import prepare
+from openmmlab_tools.engine import load_config, prepare
 from openmmlab_tools.libraries import require
 from openmmlab_tools.model_keys import NUMBERS, Classes, keys_of_classes, limits_of_boxes
 from openmmlab_tools.own_data.fitted_model import check_demands, fit_classes, fit_model

@@ -19,9 +19,9 @@ def parse_args() -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     from openmmlab_tools.engine import load_config, train
-    from openmmlab_tools.engine.resuming import how_to_continue
+    from openmmlab_tools.engine.work_dir import WorkDir
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     try:
         train(cfg, AMP_DTYPES.get(args.amp, args.amp), args.auto_scale_lr, args.resume, verbose=args.verbose)
     except KeyboardInterrupt:
-        sys.exit(f'Interrupted: {how_to_continue(cfg.work_dir)}.')
+        sys.exit(f'Interrupted: {WorkDir(cfg.work_dir).how_to_continue()}.')

@@ -97,7 +97,7 @@ def _forget_named(cfg: Config, splits: Sequence[str], plans: Sequence[Plan]) -> 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
     plan = Plan(splits, name)
     findings = plan.findings
-    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
+    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg.get(f'{split}_evaluator')) for split in splits)
     try:
         plan.dataset = built = build_unread(dataset)
         classes = known_classes(built) if layout_of(type(built)) != 'images' else None
@@ -180,11 +180,12 @@ def task_of(cfg: Config) -> str:
         return 'semantic'
     if any(str(metric.get('type')).endswith('PanopticMetric') for metric in dicts(cfg.get('val_evaluator'))):
         return 'panoptic'
-    return 'instances' if asks_for_masks(cfg, 'val') else 'boxes'
+    return 'instances' if asks_for_masks(cfg.get('val_evaluator')) else 'boxes'
 
 
-def asks_for_masks(cfg: Config, split: str) -> bool:
-    return any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
+def asks_for_masks(evaluator: Any) -> bool:
+    """Returns whether a metric in the config of an evaluator compares masks."""
+    return any('segm' in (metric.get('metric') or ()) for metric in dicts(evaluator))
 
 
 def _annotation_file(dataset: dict[str, Any]) -> str:

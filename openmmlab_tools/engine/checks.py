@@ -5,39 +5,36 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from mmengine.config import Config
-from mmengine.device import get_device
+from mmengine.hooks import Hook
 from mmengine.logging import print_log
+from mmengine.runner import Runner
 from torch import nn
 
-from openmmlab_tools.checkpoints.reading import read_weights
-from openmmlab_tools.config_walk import walk
 from openmmlab_tools.data.config_datasets import asks_for_masks
+from openmmlab_tools.data.datasets import classes_of
 from openmmlab_tools.errors import UserError
 
 
-def check_optim_wrapper(cfg: Config, instead: str) -> None:
-    """Raises a UserError unless one optimizer trains the model, in mixed precision only on a GPU."""
-    if 'optimizer' not in cfg.optim_wrapper:
-        raise UserError('optim_wrapper of the config has no optimizer: set optim_wrapper.optimizer, the one for all '
-                        'parts of the model.')
-    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
-        raise UserError(f'Mixed precision needs a GPU, but torch sees none: {instead}')
+def check_metrics(model: nn.Module, evaluators: Mapping[str, Any]) -> None:
+    """Raises a UserError if a metric compares masks, but no part of the model has `mask` in its name.
+
+    `evaluators` are configs by name, such as `val_evaluator`; None for no evaluator.
+    """
+    for name, evaluator in evaluators.items():
+        if asks_for_masks(evaluator) and not any('mask' in part for part, _ in model.named_modules()):
+            raise UserError(f"{name} has metric='segm', but the model has no head for masks: set {name}.metric='bbox', "
+                            "or take a model with masks, such as Mask R-CNN.")
 
 
-def check_pretrained(cfg: Config) -> None:
-    """Raises a UserError for a local file in an `init_cfg` that is no checkpoint with good weights."""
-    for _, part in walk(cfg.get('model')):
-        if str(part.get('type')).endswith('Pretrained') and '://' not in (path := str(part.get('checkpoint'))):
-            read_weights(path)
+class SameClassesHook(Hook):
+    """Compares the classes of a checkpoint with those of the test data; see `check_classes`."""
 
+    def __init__(self, checkpoint: str | Path) -> None:
+        self.checkpoint = checkpoint  # the name that the user has given
 
-def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:
-    """Raises a UserError if a metric of a split compares masks, but no part of the model has `mask` in its name."""
-    for split in splits:
-        if asks_for_masks(cfg, split) and not any('mask' in name for name, _ in model.named_modules()):
-            raise UserError(f"{split}_evaluator has metric='segm', but the model has no head for masks: set "
-                            f"{split}_evaluator.metric='bbox', or take a model with masks, such as Mask R-CNN.")
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        tested = classes_of(runner.test_loop.dataloader.dataset)
+        check_classes(trained_classes(checkpoint['meta']), tested, self.checkpoint)
 
 
 def trained_classes(meta: Mapping[str, Any]) -> list[str]:
@@ -53,11 +50,11 @@ def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str
     if not trained or not tested or [*trained] == [*tested]:
         return
     pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')
-    index, theirs, ours = next((index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1])
+    index, was, now = next((index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1])
     if sorted(trained) == sorted(tested):
         raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order '
-                        f'(class {index} is {theirs} there, and {ours} here), so metrics would be of wrong classes: '
+                        f'(class {index} is {was} there, and {now} here), so metrics would be of wrong classes: '
                         'put metainfo.classes of test_dataloader.dataset in the order of the checkpoint.')
     print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} of '
-              f'other names: class {index} is {theirs} there, and {ours} here. Metrics take the one for the other.',
+              f'other names: class {index} is {was} there, and {now} here. Metrics take the one for the other.',
               'current', logging.WARNING)

@@ -5,15 +5,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from io import TextIOWrapper
 from typing import Any, TextIO
 
 from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger, print_log
-from mmengine.runner import Runner
 
-from openmmlab_tools.errors import SHOWN, filter_for_readers, say, show
-from openmmlab_tools.files import near
+from openmmlab_tools.errors import SHOWN, filter_for_readers, say
 from openmmlab_tools.redaction import redact_text
 
 # What pycocotools, and mmengine without a logger, print about their work.
@@ -85,22 +82,6 @@ class Output:
             return self.stream.write(redact_text(text))
         print_log(text.strip(), 'current')
         return len(text)
-
-
-class ReadableRunner(Runner):
-    """mmengine's runner, whose logger prints as the one before it, from its first line."""
-
-    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
-        handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
-        logger = super().build_logger(*args, **kwargs)
-        logger.addFilter(filter_for_readers)
-        for file in logger.handlers:
-            if isinstance(file, logging.FileHandler) and isinstance(file.stream, TextIOWrapper):
-                file.stream.reconfigure(encoding='utf-8', errors='backslashreplace')  # for any names of files
-        for handler in handlers:
-            handler.attach(logger)
-            show(f'Checking model and data. All details are in {near(logger.log_file)}.')
-        return logger
 
 
 @contextmanager

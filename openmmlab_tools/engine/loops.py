@@ -60,7 +60,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
         check_model(runner.model)
         if is_main_process() and split != 'val':
             splits = ('train', 'val') if split == 'train' else (split,)
-            check_metrics(runner.model, runner.cfg, splits)
+            check_metrics(runner.model, {name: runner.cfg.get(name) for name in (f'{one}_evaluator' for one in splits)})
             check_before_training(runner.cfg, splits)
     if isinstance(dataloader, dict):
         randomness = runner.cfg.get('randomness') or {}

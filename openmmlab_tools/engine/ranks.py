@@ -2,7 +2,7 @@
 import atexit
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 import torch.distributed as dist
-from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.dist import (
     all_gather_object,
@@ -30,33 +29,32 @@ _own_group: dist.ProcessGroup | None = None
 
 
 @contextmanager
-def process_group(cfg: Config) -> Iterator[None]:
-    """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
+def process_group(launcher: str, env_cfg: Mapping[str, Any]) -> Iterator[str]:
+    """Runs the `with` block in the caller's process group, or else in a group for the launcher, which it yields.
 
-    A group of the caller (in Ray, Kubeflow or a notebook) is not destroyed; `cfg.launcher` becomes 'pytorch' if it is
+    A group of the caller (in Ray, Kubeflow or a notebook) is not destroyed. Then the launcher is 'pytorch' instead of
     'none', so that mmengine knows of several processes. Otherwise, with a launcher, a group is made with
-    `cfg.env_cfg.dist_cfg`, with gloo for 'pytorch' without a GPU. It is kept until the process ends, or a run fails.
+    `env_cfg.dist_cfg`, with gloo for 'pytorch' without a GPU. It is kept until the process ends, or a run fails.
     """
     global _own_group
     is_callers = is_distributed() and dist.group.WORLD is not _own_group
     if is_callers:
-        if cfg.launcher == 'none':
-            cfg.launcher = 'pytorch'
+        launcher = 'pytorch' if launcher == 'none' else launcher
         # Launchers set LOCAL_RANK; mmengine chooses the GPU of this process by it.
         os.environ.setdefault('LOCAL_RANK', str(torch.cuda.current_device() if torch.cuda.is_available() else 0))
-    if cfg.launcher != 'none':
+    if launcher != 'none':
         # Models, runners and hooks refer to each other, and to the group, so it lives on when it is destroyed. A thread
         # of gloo that is still there when the interpreter ends can abort the process
         # (https://github.com/pytorch/pytorch/issues/190489).
         atexit.unregister(gc.collect)
         atexit.register(gc.collect)
-    if is_callers or cfg.launcher == 'none':
-        yield
+    if is_callers or launcher == 'none':
+        yield launcher
         return
     if not is_distributed():
-        _make_group(cfg.launcher, cfg.get('env_cfg') or {})
+        _make_group(launcher, env_cfg)
     try:
-        yield
+        yield launcher
     except BaseException:
         # There is no barrier here, because the other processes wait for this one as long as it is in the group.
         atexit.unregister(_leave_together)
@@ -69,7 +67,7 @@ def process_group(cfg: Config) -> Iterator[None]:
         atexit.register(_leave_together)
 
 
-def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
+def _make_group(launcher: str, env_cfg: Mapping[str, Any]) -> None:
     dist_cfg = env_cfg.get('dist_cfg') or {}
     if launcher == 'pytorch' and get_device() == 'cpu':
         print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')

@@ -14,7 +14,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
-from openmmlab_tools.engine.resuming import in_folder
+from openmmlab_tools.engine.work_dir import in_folder
 from openmmlab_tools.errors import show
 from openmmlab_tools.files import held, remove_leftovers, write_bytes, write_text
 from openmmlab_tools.registry import HOOKS

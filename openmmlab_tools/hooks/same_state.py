@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from openmmlab_tools.checkpoints.fitting import inner
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.engine.ranks import end_all
-from openmmlab_tools.engine.resuming import INSTEAD
+from openmmlab_tools.engine.work_dir import INSTEAD
 from openmmlab_tools.errors import UserError, show
 from openmmlab_tools.redaction import is_secret, redact
 

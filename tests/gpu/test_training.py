@@ -55,7 +55,7 @@ def amp(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
         monkeypatch.setattr(f'{module}.GradScaler', partial(torch.amp.GradScaler, 'cpu'))
         monkeypatch.setattr('mmengine.runner.amp.autocast', lambda **_: nullcontext())
-        monkeypatch.setattr('openmmlab_tools.engine.checks.get_device', lambda: 'cuda')
+        monkeypatch.setattr('openmmlab_tools.engine.steps.check_precision', lambda *_: None)
 
 
 class Watch(Hook):

@@ -29,7 +29,7 @@ from openmmlab_tools.checkpoints.loading import to_input
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.cli import resumable
 from openmmlab_tools.engine import load_config
-from openmmlab_tools.engine.resuming import _path
+from openmmlab_tools.engine.work_dir import read_note
 from openmmlab_tools.errors import MissingFile, UserError, exit_on_error, sentence
 from openmmlab_tools.evaluation import thresholds
 from openmmlab_tools.files import (
@@ -236,7 +236,7 @@ def test_names_are_taken_once_also_those_that_look_numbered() -> None:
 
 # Small files, by their names: who parses them, and what is valid.
 STATES = {'thresholds.json': (thresholds._parsed, b'{"weights": "", "classes": {"a": null}}'),
-          'last_checkpoint': (_path, b'/a/iter_2.pth')}
+          'last_checkpoint': (read_note, b'/a/iter_2.pth')}
 
 
 @given(st.sampled_from([*STATES]), st.data())

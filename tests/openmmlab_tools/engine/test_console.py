@@ -22,7 +22,7 @@ from pycocotools.coco import COCO
 from openmmlab_tools import engine
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.console import readable_console
-from openmmlab_tools.engine.run import scale_rate
+from openmmlab_tools.engine.steps import scale_rate
 from openmmlab_tools.errors import for_readers, show
 from tests.conftest import UPERNET, toy_overrides
 from tests.pictures import is_drawn

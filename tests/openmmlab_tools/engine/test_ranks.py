@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from mmengine.config import Config
 
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
@@ -79,5 +78,5 @@ def test_a_group_without_gpus_has_the_timeout_of_the_config(env_cfg: dict, expec
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     made = Mock()
     monkeypatch.setattr(dist, 'init_process_group', made)
-    with process_group(Config(dict(launcher='pytorch', env_cfg=env_cfg))):
+    with process_group('pytorch', env_cfg):
         made.assert_called_once_with('gloo', timeout=expected)

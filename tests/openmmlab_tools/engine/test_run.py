@@ -25,8 +25,8 @@ from mmengine.runner import Runner
 from openmmlab_tools import engine
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
-from openmmlab_tools.engine.resuming import find_checkpoint, how_to_continue, prepare_to_resume
-from openmmlab_tools.engine.run import failures_as_user_errors
+from openmmlab_tools.engine.failures import failures_as_user_errors
+from openmmlab_tools.engine.work_dir import WorkDir
 from openmmlab_tools.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
 
@@ -43,7 +43,7 @@ def upernet(toy_shapes: Path) -> TrainConfig:
 @pytest.mark.parametrize('amp, dtype', [(True, 'bfloat16'), ('float16', 'float16')])
 def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, dtype: str,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('openmmlab_tools.engine.checks.get_device', lambda: 'cpu')  # it ends there
+    monkeypatch.setattr('openmmlab_tools.engine.steps.get_device', lambda: 'cpu')  # it ends there
     refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
     assert cfg.optim_wrapper.dtype == dtype
 
@@ -194,7 +194,7 @@ def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterr
     with pytest.raises(SystemExit) as raised:
         train(cfgs[0], hooks=[hook])
     assert raised.value.code == 143 and signal.getsignal(signal.SIGTERM) == handler
-    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_3.pth')
+    assert WorkDir(tmp_path).find_checkpoint().path == str(tmp_path / 'iter_3.pth')
     train(cfgs[1], resume='auto')
     found = read_checkpoint(tmp_path / 'iter_4.pth')
     for part in ('state_dict', 'optimizer'):
@@ -248,7 +248,7 @@ def test_what_is_lost_during_a_run_is_told_with_a_way_on(error: Exception, resum
                                                          ) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
     kind = PermissionError if isinstance(error, PermissionError) else UserError  # which is told elsewhere
-    with pytest.raises(kind) as raised, failures_as_user_errors('it fails', str(tmp_path), resumable):
+    with pytest.raises(kind) as raised, failures_as_user_errors('it fails', WorkDir(tmp_path), resumable):
         raise error
     assert str(raised.value) == words.format(tmp_path) and len([*tmp_path.iterdir()]) == 1  # no traceback
 
@@ -293,13 +293,13 @@ def test_training_resumes_from_the_named_checkpoint_only(
     (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note), 'latin-1')
     reason = reason.format(tmp_path)
     if expected is None:
-        told = refusal(find_checkpoint, str(tmp_path))
+        told = refusal(WorkDir(tmp_path).find_checkpoint)
         assert told.startswith(f'training cannot resume from what {tmp_path}/last_checkpoint names (')
         assert reason in told
         assert told.endswith('): put that file back, choose another with --resume CHECKPOINT (there are iter_4.pth, '
                              'iter_3.pth), or choose another --work-dir to train from the start.')
         return
-    found = find_checkpoint(str(tmp_path))
+    found = WorkDir(tmp_path).find_checkpoint()
     assert found.path == str(tmp_path / expected) and list(found.content) == list(WHOLE)
     assert [message[:len(reason)] for _, message in log] == [reason] * bool(reason)
 
@@ -308,34 +308,35 @@ def test_without_a_name_only_what_a_run_in_the_work_dir_has_written_is_resumed(t
     for name, time in (('iter_5', '20260101_000005'), ('iter_4', '20260101_000004'), ('iter_3', '20260101_000004')):
         torch.save(dict(WHOLE, meta=dict(iter=1, epoch=0, experiment_name=f'my_{time}')), tmp_path / f'{name}.pth')
     write(tmp_path / 'iter_6.pth', WHOLE)
-    assert find_checkpoint(str(tmp_path)) is None
+    assert WorkDir(tmp_path).find_checkpoint() is None
     assert f'checkpoint {tmp_path}/iter_6.pth is of a run that was not in this folder; ' in log[-1][1]
     (tmp_path / '20260101_000004').mkdir()  # the folder of the log
-    assert find_checkpoint(str(tmp_path)).path == str(tmp_path / 'iter_4.pth')
+    assert WorkDir(tmp_path).find_checkpoint().path == str(tmp_path / 'iter_4.pth')
     (tmp_path / 'last_checkpoint').symlink_to('gone')
-    assert 'last_checkpoint' in refusal(find_checkpoint, str(tmp_path))
+    assert 'last_checkpoint' in refusal(WorkDir(tmp_path).find_checkpoint)
 
 
 def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_one_there_is_a_sentence(
         tmp_path: Path, log: list) -> None:
-    cfg = Config(dict(work_dir=str(tmp_path)))
-    assert how_to_continue(tmp_path) == 'start again' and find_checkpoint(cfg.work_dir) is None
+    work_dir = WorkDir(tmp_path)
+    assert work_dir.how_to_continue() == 'start again' and work_dir.find_checkpoint() is None
     assert [text for _, text in log] == [
         f'{tmp_path} has no complete checkpoint to resume from: training from the beginning.']
     for meta, missing in ((dict(iter='2', epoch=1), 'meta.iter'), (None, 'meta')):
         torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
         assert f'a.pth has no {missing}, so training cannot resume from it' in refusal(
-            prepare_to_resume, cfg, str(tmp_path / 'a.pth'))
+            work_dir.open_start, str(tmp_path / 'a.pth'))
     (tmp_path / 'a').mkdir()
     write(tmp_path / 'a/iter_2.pth', WHOLE)
-    assert how_to_continue(tmp_path / 'a') == f'continue from {tmp_path}/a/iter_2.pth with --resume'  # without a note
+    # Without a note.
+    assert WorkDir(tmp_path / 'a').how_to_continue() == f'continue from {tmp_path}/a/iter_2.pth with --resume'
     (tmp_path / 'a/last_checkpoint').write_text(str(tmp_path / 'a/iter_2.pth'))
     shutil.move(tmp_path / 'a', tmp_path / 'b')
     write(tmp_path / 'b/iter_3.pth', WHOLE)
-    assert find_checkpoint(str(tmp_path / 'b')).path == str(tmp_path / 'b/iter_2.pth')
+    assert WorkDir(tmp_path / 'b').find_checkpoint().path == str(tmp_path / 'b/iter_2.pth')
     for step in (2, 3):
         write(tmp_path / f'b/iter_{step}.pth', b'PK')
-    told = refusal(find_checkpoint, str(tmp_path / 'b'))
+    told = refusal(WorkDir(tmp_path / 'b').find_checkpoint)
     assert re.search(r'training cannot resume from what .*iter_2\.pth is damaged.*, choose another with ', told)
 
 
@@ -350,9 +351,8 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, WHOLE)
     (tmp_path / 'work/last_checkpoint').write_text('work/iter_2.pth')
-    cfg = Config(dict(work_dir='work'))
-    prepare_to_resume(cfg, resume)
-    assert cfg.resume and Path(cfg.load_from).name == expected
+    checkpoint, is_resumed = WorkDir('work').open_start(resume)
+    assert checkpoint and is_resumed and Path(checkpoint.path).name == expected
     told = [message for _, message in log if 'torchrun' in message]
     assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
 

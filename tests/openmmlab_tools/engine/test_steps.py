@@ -20,9 +20,10 @@ from openmmlab_tools.checkpoints.loading import check_model
 from openmmlab_tools.config_files import shipped_configs
 from openmmlab_tools.engine import load_config, prepare
 from openmmlab_tools.engine.checks import check_classes, check_metrics, trained_classes
-from openmmlab_tools.engine.config import OLD_KEYS, READ, is_one_slip_from, of_run, secrets_of
-from openmmlab_tools.engine.prepare import ADDED_HOOKS
-from openmmlab_tools.engine.run import build_runner
+from openmmlab_tools.engine.run_config import of_run, secrets_of
+from openmmlab_tools.engine.runner import build_runner
+from openmmlab_tools.engine.spelling import is_one_slip_from
+from openmmlab_tools.engine.steps import ADDED_HOOKS, OLD_KEYS, READ
 from openmmlab_tools.hooks import DurableCheckpointHook, NonFiniteLossHook
 from openmmlab_tools.libraries import require
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
@@ -271,13 +272,14 @@ def test_a_metric_for_masks_needs_a_head_for_them() -> None:
     cfg = Config.fromfile(ROOT / 'configs/boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py')
     model = build_model(cfg, 'meta')
     cfg.val_evaluator.metric = ['bbox', 'proposal']
-    check_metrics(model, cfg, ['val'])
+    check_metrics(model, dict(val_evaluator=cfg.val_evaluator))
     cfg.val_evaluator.metric = ['bbox', 'segm']
-    check_metrics(model, cfg, ['train'])
-    assert refusal(check_metrics, model, cfg, ['train', 'val']) == (
+    check_metrics(model, dict(train_evaluator=None))
+    both = dict(train_evaluator=None, val_evaluator=cfg.val_evaluator)
+    assert refusal(check_metrics, model, both) == (
         "val_evaluator has metric='segm', but the model has no head for masks: set val_evaluator.metric='bbox', or take"
         ' a model with masks, such as Mask R-CNN.')
-    check_metrics(build_model(Config.fromfile(MASK_RCNN), 'meta'), cfg, ['val'])
+    check_metrics(build_model(Config.fromfile(MASK_RCNN), 'meta'), both)
 
 
 @pytest.mark.parametrize('meta, expected', [

@@ -1,6 +1,7 @@
-"""A hook that paints the images of a test."""
+"""Hooks that write an image for each image of a test: a painted one, or its label map."""
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mmengine.hooks import Hook
@@ -55,3 +56,23 @@ class PaintPredictionsHook(Hook):
             visualizer.dataset_meta = dict(metainfo, classes=[*map(label, classes)])
             visualizer.add_datasample(file.stem, image, sample, out_file=str(file))
             visualizer.dataset_meta = metainfo
+
+
+class KeepLabelMapsHook(Hook):
+    """Writes the label maps that a segmentor predicts: `<name of image>.png`, with the number of a class at each pixel,
+    from 0.
+
+    The second image of a name in another folder is `<name>_2.png`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder, self.names = Path(folder), set[str]()
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                        outputs: Sequence[BaseDataElement] | None = None) -> None:
+        for sample in outputs or ():
+            label_map = sample.pred_sem_seg.data[0].cpu().numpy()
+            name = unique_name(Path(sample.img_path).stem, self.names)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_image(self.folder / f'{name}.png', label_map.astype(np.min_scalar_type(int(label_map.max()))),
+                        runner.visualizer.dataset_meta.get('palette'))

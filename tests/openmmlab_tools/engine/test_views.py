@@ -12,7 +12,8 @@ from pycocotools.coco import COCO
 
 from openmmlab_tools import engine
 from openmmlab_tools.engine import load_config
-from openmmlab_tools.engine.while_testing import SCALES, MergeViewsHook, views_of
+from openmmlab_tools.engine.steps import make_views
+from openmmlab_tools.engine.views import SCALES, views_of
 from openmmlab_tools.pictures.prediction import SCORE_THR
 from openmmlab_tools.predict.predicting import build_inferencer, predict
 from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
@@ -52,10 +53,11 @@ def test_other_pipelines_are_refused(pipeline: list, fault: str) -> None:
 def test_views_of_the_config_come_first_and_masks_alone_are_refused(toy_shapes: Path, tmp_path: Path) -> None:
     own = dict(tta_pipeline=[dict(type='Mine')], tta_model=dict(type='MyTTAModel'))
     cfg = toy('mmdet', toy_shapes, tmp_path, **own)
-    assert MergeViewsHook(cfg).model.type == 'MyTTAModel'
+    make_views(cfg)
+    assert cfg.tta_model.type == 'MyTTAModel'
     assert cfg.test_dataloader.dataset.pipeline == own['tta_pipeline'] and 'segm' in cfg.test_evaluator.metric
     assert 'test_evaluator.metric is segm: set it to' in refusal(
-        MergeViewsHook, toy('mmdet', toy_shapes, tmp_path, **{'test_evaluator.metric': 'segm'}))
+        make_views, toy('mmdet', toy_shapes, tmp_path, **{'test_evaluator.metric': 'segm'}))
 
 
 def test_boxes_of_all_views_are_merged_and_kept(trained: Models, toy_shapes: Path, tmp_path: Path,

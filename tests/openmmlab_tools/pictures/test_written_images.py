@@ -12,7 +12,7 @@ from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 from PIL import Image
 
-from openmmlab_tools.pictures.painting_hook import PaintPredictionsHook
+from openmmlab_tools.pictures.written_images import PaintPredictionsHook
 
 SIZE = 160, 200
 
