@@ -53,7 +53,8 @@ class _Start:
 
     def changes(self) -> dict[str, Any]:
         """Returns what a config that inherits from the old one changes."""
-        return {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(self.old[key], self.new[key]))}
+        return {key: delta for key in ('model', 'optim_wrapper', 'auto_scale_lr') if (
+            delta := to_delta(self.old.get(key) or {}, self.new.get(key) or {}))}
 
 
 def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any) -> list[str]:

@@ -80,7 +80,8 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (changed(voc, lambda root: text(root / 'ImageSets/Main/train.txt', 'a\n')), dict(iters=2000, batch=3), {
         'param_scheduler.0.end': 250, 'param_scheduler.1.begin': 250, 'param_scheduler.1.end': 2000,
         'param_scheduler.1.T_max': 1750, 'train_cfg.max_iters': 2000, 'train_cfg.val_interval': 500,
-        'train_dataloader.batch_size': 3, 'default_hooks.checkpoint.interval': 500},
+        'train_dataloader.batch_size': 3, 'default_hooks.checkpoint.interval': 500,
+        'auto_scale_lr': dict(enable=False, base_batch_size=3)},
      '1 images are in no list of a split'),
     (varied, {}, {'train_dataloader.dataset.pipeline.2': dict(
         type='RandomCrop', crop_size=(480, 480), allow_negative_crop=True),
@@ -92,9 +93,10 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     *((large, dict(base=RETINANET, arch=arch), {
         'model.backbone.arch': arch, 'scale': scale, 'train_cfg.max_iters': iters, 'train_dataloader.batch_size': batch
         }, '') for arch, scale, iters, batch in (('nano', (480, 360), 400, 4), ('tiny', (1333, 1000), 8000, 8))),
-    # The model is that of another config.
+    # The model and the learning rate, for 16 images, are those of another config.
     (voc, dict(base=RETINANET), {'model.backbone.type': 'ResNet', 'model.backbone.padding': None,
                                  'model.bbox_head.num_classes': 2, 'train_cfg.max_iters': 8000,
+                                 'auto_scale_lr.base_batch_size': 16,
                                  'val_evaluator.type': 'CocoMetric', 'val_evaluator.proposal_nums': None}, ''),
     (voc, dict(base='mmdet::gfl/gfl_r50_fpn_1x_coco.py'), {  # its head has one anchor in each cell
         'model.bbox_head.anchor_generator.ratios': [1.0], 'model.bbox_head.num_classes': 2}, ''),
@@ -102,6 +104,7 @@ EXACT = {'model.data_preprocessor.type': 'cpvt_mm.DetDataPreprocessor', 'model.b
     (voc, dict(base=RETINANET, arch='small'), {
         'model.backbone.arch': 'small', 'model.backbone.init_cfg.checkpoint': 'cpvt_mm://pyramid-cpvt-small',
         'model.bbox_head.num_classes': 2, 'model.backbone.padding': None,
+        'auto_scale_lr.base_batch_size': 16, 'optim_wrapper.optimizer.lr': 2e-4,
         'model.data_preprocessor.type': 'DetDataPreprocessor'}, 'About 0% of the pixels in a batch of 8 are padding.'),
     (yolo_polygons, dict(base=NANO), {'val_evaluator.metric': 'bbox', 'model.bbox_head.num_classes': 2}, ''),
     (yolo_polygons, dict(base=NUCLEI), {'load_from': f'{NUCLEI}/model.safetensors', 'train_cfg.max_iters': 400,

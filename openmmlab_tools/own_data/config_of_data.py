@@ -54,7 +54,9 @@ def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: Lab
             dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=Code('warm_up')),
             dict(type='CosineAnnealingLR', by_epoch=False, begin=Code('warm_up'), end=end,
                  T_max=Code(f'{end} - warm_up'), eta_min_ratio=0.01)],
-        default_hooks=_hooks(TASKS[task], iters, asked), log_processor=dict(by_epoch=False))
+        default_hooks=_hooks(TASKS[task], iters, asked), log_processor=dict(by_epoch=False),
+        # The learning rate of another config is for the batch size that this config names.
+        **({} if asked.base else dict(auto_scale_lr=dict(enable=False, base_batch_size=Code('batch_size')))))
 
 
 def about_early_stop(values: dict[str, Any], patience: int | None) -> list[str]:
