@@ -1,10 +1,11 @@
 """Exports a backbone, segmentor or RetinaNet for images of any size, and compares the file with the model at ten sizes.
 
-OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The exported model takes the images that
-the config's data preprocessor returns: float32, (batch, 3, height, width), normalized with its mean and std. They are
-RGB if it sets bgr_to_rgb. The file contains these settings. The outputs are the maps of a backbone, a segmentor's
-logits at every pixel, or a detector's boxes (docs/guides/deployment.md). Files of segmentors and detectors also contain
-the names and colours of the classes. projects/onnx_two_stage exports Faster and Mask R-CNN.
+OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime, OpenVINO and other runtimes. The comparison uses each of
+them that is installed. The exported model takes the images that the config's data preprocessor returns: float32,
+(batch, 3, height, width), normalized with its mean and std. They are RGB if it sets bgr_to_rgb. The file contains
+these settings. The outputs are the maps of a backbone, a segmentor's logits at every pixel, or a detector's boxes
+(docs/guides/deployment.md). Files of segmentors and detectors also contain the names and colours of the classes.
+projects/onnx_two_stage exports Faster and Mask R-CNN.
 """
 import argparse
 from pathlib import Path
@@ -35,24 +36,25 @@ def parse_args() -> argparse.Namespace:
 
 
 def export(args: argparse.Namespace, cfg: 'Config', model: 'nn.Module') -> None:
-    """Exports a model of a config, and compares the file with it."""
+    """Exports a model of a config, and compares the file with it in each installed runtime."""
     from rich.progress import track
 
     from cpvt_mm.export import exported
-    from cpvt_mm.export.comparing import SHAPES, check, compare, describe, describe_classes
+    from cpvt_mm.export.comparing import SHAPES, check, compare
+    from cpvt_mm.export.description import describe, describe_classes
     from openmmlab_tools.checkpoints.loading import to_input
     from openmmlab_tools.pictures.images import read_image
     description = describe(cfg)
     image = to_input(read_image(args.image), cfg) if args.image else None
     if args.part != 'backbone':
         description |= describe_classes(cfg, args.checkpoint)
-    with exported(model, args.out, description) as run:
-        differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        last = 'largest output' if differences[0].count is None else 'boxes'
-        print(markdown_table(('batch', 'height x width', 'largest difference', last), (
-            (one.shape[0], '{1} x {2}'.format(*one.shape), f'{one.largest:.1e}',
-             f'{one.scale:.2g}' if one.count is None else one.count) for one in differences)), end='')
-        check(differences)
+    with exported(model, args.out, description, lambda step: say(f'{step} ...')) as runs:
+        rows = list(track(compare(model, runs, image), 'Comparing', total=len(SHAPES)))
+        last = 'largest output' if rows[0][0].count is None else 'boxes'
+        print(markdown_table(('batch', 'height x width', *(f'difference, {runtime}' for runtime in runs), last), (
+            (first.shape[0], '{1} x {2}'.format(*first.shape), *(f'{one.largest:.1e}' for one in (first, *others)),
+             f'{first.scale:.2g}' if first.count is None else first.count) for first, *others in rows)), end='')
+        check([one for row in rows for one in row])
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 
 

@@ -114,13 +114,13 @@ def candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Te
 
 def _best(head: Any, logits: Tensor, deltas: Tensor, anchors: Tensor, img_shape: torch.Size,
           ) -> tuple[Tensor, Tensor, Tensor]:
-    logits = logits.permute(0, 2, 3, 1).reshape(len(logits), len(anchors), head.cls_out_channels)
+    logits = logits.permute(0, 2, 3, 1).reshape(logits.shape[0], anchors.shape[0], head.cls_out_channels)
     scores = logits.sigmoid() if head.use_sigmoid_cls else logits.softmax(-1)[..., :-1]
     count, classes = head.test_cfg.nms_pre, scores.shape[-1]
     scores, places = F.pad(scores.flatten(1), (0, count), value=NO_BOX).topk(count)
     places = places.where(scores > NO_BOX, 0)
     cells, labels = places // classes, places % classes
-    deltas = pick(deltas.permute(0, 2, 3, 1).reshape(len(deltas), len(anchors), 4), cells)
+    deltas = pick(deltas.permute(0, 2, 3, 1).reshape(deltas.shape[0], anchors.shape[0], 4), cells)
     boxes = head.bbox_coder.decode(anchors[cells].flatten(0, 1), deltas.flatten(0, 1), max_shape=img_shape)
     return boxes.unflatten(0, cells.shape), scores, labels
 

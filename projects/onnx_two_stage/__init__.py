@@ -68,7 +68,7 @@ class TwoStage(Detector):
         rois = F.pad(_with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
         logits = head.mask_head(_crop(head.mask_roi_extractor, maps, rois))
         labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
-        return logits[torch.arange(len(labels), device=labels.device), labels].sigmoid()
+        return logits[torch.arange(labels.shape[0], device=labels.device), labels].sigmoid()
 
     @torch.no_grad()
     def expected(self, batch: Tensor) -> list[list[Tensor]]:
@@ -130,7 +130,7 @@ def _crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
     """Samples RoIs `(K, 5)` from maps, each from the level for its size: `(K, C, *output_size)`."""
     layers = extractor.roi_layers
     levels = extractor.map_roi_levels(rois, len(layers))
-    crops = maps[0].new_zeros(len(rois), maps[0].shape[1], *layers[0].output_size)
+    crops = maps[0].new_zeros(rois.shape[0], maps[0].shape[1], *layers[0].output_size)
     for level, (layer, x) in enumerate(zip(layers, maps, strict=False)):  # necks have more levels, for anchors only
         places = (levels == level).nonzero().flatten()
         cropped = roi_align(x, rois[places], list(layer.output_size), layer.spatial_scale, layer.sampling_ratio,

@@ -69,7 +69,7 @@ def test_a_mask_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         *found, masks = model(image).values()
         return [*found, masks.index_put((torch.tensor(0), torch.tensor(5), torch.tensor(5)), masks[0, 5, 5] + 0.5)]
 
-    difference, = compare(model, run)
+    (difference,), = compare(model, dict(torch=run))
     assert difference.largest == pytest.approx(0.5, abs=1e-3)
 
 

@@ -1,17 +1,24 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cpvt_mm import CPVT
-from cpvt_mm.export.comparing import DETECTION_TOLERANCE, SHAPES, check, compare
+from cpvt_mm.export.boxes import DETECTION_TOLERANCE
+from cpvt_mm.export.comparing import SHAPES, Difference, check
+from cpvt_mm.export.comparing import compare as compare_all
 from cpvt_mm.export.detector import Detector
 from tests.conftest import refusal
 from tests.export.test_detector import detector
 
 Outputs = list[Tensor]
+
+
+def compare(model: nn.Module, run: Callable[[Tensor], Outputs]) -> Iterator[Difference]:
+    """Compares one runtime."""
+    yield from (one for one, in compare_all(model, dict(torch=run)))
 
 
 @torch.no_grad()
@@ -20,9 +27,10 @@ Outputs = list[Tensor]
 def test_one_wrong_size_is_enough(wrong: Callable[[Tensor], Tensor], words: str, small: CPVT) -> None:
     differences = list(compare(small, lambda image: [wrong(x) if len(image) == 3 else x for x in small(image)]))
     assert [difference.shape for difference in differences if not difference.is_small] == [(3, 97, 61)]
-    assert f'differs by {words} on 3 x 97 x 61, and by too much at 1 of 10 sizes' in refusal(check, differences)
+    assert f'differs by {words} on 3 x 97 x 61 in torch, and by too much in 1 of 10 comparisons' in refusal(
+        check, differences)
     fails = Mock(side_effect=RuntimeError('1 is too odd\nand more'))
-    assert 'does not run on 1 x 1 x 1 (RuntimeError: 1 is too odd)' in refusal(list, compare(small, fails))
+    assert 'does not run on 1 x 1 x 1 in torch (RuntimeError: 1 is too odd)' in refusal(list, compare(small, fails))
 
 
 @torch.no_grad()
@@ -79,7 +87,7 @@ def test_one_wrong_box_is_enough_but_rounding_and_another_order_are_no_fault(
     assert [difference.shape for difference in differences] == [(2, 40, 56), (1, 64, 64)]
     assert first.is_small and first.count > 5 and second.is_small != is_fault
     if is_fault:
-        assert ' on 1 x 64 x 64, and by too much at 1 of 2 sizes' in refusal(check, differences)
+        assert ' on 1 x 64 x 64 in torch, and by too much in 1 of 2 comparisons' in refusal(check, differences)
     else:
         assert second.count > 5
         check(differences)

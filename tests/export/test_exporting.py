@@ -15,9 +15,11 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
-from cpvt_mm.export.exporting import FORMATS, export_program
+from cpvt_mm.export.exporting import WRITERS
+from cpvt_mm.export.program import export_program
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_tools.engine import load_config
+from openmmlab_tools.exported.runtimes import installed
 from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.export.conftest import SMALL
@@ -36,14 +38,16 @@ TOGETHER = {
 
 
 def assert_files_are_right(model: nn.Module, folder: Path) -> None:
-    """Exports once, and compares the files of all formats with the model at the ten sizes."""
-    torch.compiler.reset()
-    program = export_program(model)
-    for suffix, (write, load) in FORMATS.items():
-        write(folder / f'model{suffix}', program, {})
-        differences = list(compare(model, load(folder / f'model{suffix}')))
-        assert len(differences) == 10
-        check(differences)
+    """Exports once, and compares the files of all formats with the model at the ten sizes, in all runtimes."""
+    program, runs = export_program(model), {}
+    for suffix, write in WRITERS.items():
+        file = folder / f'model{suffix}'
+        write(file, program, {}, {})
+        runs.update({name: load(file).run for name, load in installed(suffix).items()})
+    assert {*runs} - {'openvino'} == {'onnxruntime', 'torch'}
+    differences = [one for row in compare(model, runs) for one in row]
+    assert len(differences) == 10 * len(runs)
+    check(differences)
 
 
 def refusal_of_export(model: nn.Module, path: Path) -> str:
@@ -82,8 +86,8 @@ def test_plain_backbones_are_right_at_all_sizes(parts: dict, options: dict, tmp_
 @pytest.mark.slow
 def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
     path = tmp_path / 'a.onnx'
-    with exported(small, path, dict(channels='RGB')) as run:
-        assert run(torch.zeros(1, 3, 8, 8))[0].shape == (1, 24, 1, 1)
+    with exported(small, path, dict(channels='RGB')) as runs:
+        assert runs['onnxruntime'](torch.zeros(1, 3, 8, 8))[0].shape == (1, 24, 1, 1)
         assert not path.exists()
     model = onnx.load(path)
     onnx.checker.check_model(model)
@@ -122,13 +126,27 @@ def test_an_encoding_that_asks_for_the_size_and_a_missing_package_are_named(
     assert 'pip install onnx onnxscript onnxruntime.' in refusal_of_export(small, tmp_path / 'a.onnx')
 
 
+class AsksForNumber(PositionEncoding):
+    """Has code that works for any size, but that only the compiler can read."""
+
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        return x + x.new_ones(len(x), 1, 1)
+
+
+def test_code_that_needs_a_number_for_a_size_is_read_by_the_compiler(small: CPVT) -> None:
+    stage = StageSpec(embed_dims=24, num_heads=3, depth=1, grid=(8, 8))
+    small.position_encoding = PositionEncodings([AsksForNumber(stage)])
+    program, image = export_program(small), torch.randn(3, 3, 70, 33)
+    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_file_has_its_name_only_when_all_is_well_and_predicts_as_in_eval_mode(tmp_path: Path) -> None:
     path, x = tmp_path / 'a.pt2', torch.randn(1, 3, 40, 60)
     model = CPVT(SMALL, drop_path_rate=0.9, drop_rate=0.5).train()
     assert '.pt2 or .onnx' in refusal_of_export(model, tmp_path / 'a.pth')
-    with pytest.raises(ArithmeticError), exported(model, path, {}) as run:
-        torch.testing.assert_close(run(x)[0], model.eval()(x)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ArithmeticError), exported(model, path, {}) as runs:
+        torch.testing.assert_close(runs['torch'](x)[0], model.eval()(x)[0], rtol=1e-4, atol=1e-5)
         assert not path.exists()
         raise ArithmeticError
     assert not any(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.export.exporting import export_program
+from cpvt_mm.export.program import export_program
 from cpvt_mm.tokens.batch_info import BatchInfo
 from tests.conftest import NARROW, WITH_CP
 from tests.models.conftest import Backbone, Build, alone, every_backbone

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export import exporting, load_part
-from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
+from cpvt_mm.export.comparing import SHAPES
+from cpvt_mm.export.description import describe, describe_classes
 from lab.commands.toy_shapes import CLASSES
 from openmmlab_tools.data.config_datasets import plan_checks
 from openmmlab_tools.engine import load_config
+from openmmlab_tools.exported.runtimes import RUNTIMES, Loaded
 from openmmlab_tools.files import write_image
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
 from tests.export import test_detector as detectors
@@ -54,7 +56,8 @@ def replace_export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mock]:
     """Puts a function in the place of exported models; returns what writes them."""
     def replace(run: Callable[[Tensor], list[Tensor]]) -> Mock:
         write = Mock(side_effect=lambda path, *rest: path.write_text('half'))
-        monkeypatch.setitem(exporting.FORMATS, '.onnx', (write, lambda path: torch.no_grad()(run)))
+        monkeypatch.setitem(exporting.WRITERS, '.onnx', write)
+        monkeypatch.setitem(RUNTIMES, '.onnx', dict(onnxruntime=lambda path: Loaded(torch.no_grad()(run), [], {})))
         monkeypatch.setattr(exporting, 'export_program', lambda model: None)
         return write
 
@@ -66,9 +69,10 @@ def test_a_wrong_size_is_shown(run_tool: Run, tmp_path: Path, replace_export: Ca
     model = load_part(load_config(UPERNET), 'segmentor')
     write = replace_export(lambda image: [model(image) + (0.5 if image.shape[2:] == (200, 333) else 0)])
     assert run_tool(EXPORT, UPERNET, tmp_path / 'a.onnx', '--part', 'segmentor').endswith(
-        ' differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: nothing is written.')
+        ' differs by 5.0e-01 on 1 x 200 x 333 in onnxruntime, and by too much in 1 of 10 comparisons: nothing is '
+        'written.')
     assert ['1', '200 x 333', '5.0e-01'] in [row[:3] for row in cells(capsys.readouterr().out)]
-    _, _, description = write.call_args.args
+    _, _, description, _ = write.call_args.args
     assert description['channels'] == 'RGB' and json.loads(description['classes'])[1] == 'sun'
     assert not [*tmp_path.iterdir()]
 
@@ -84,7 +88,7 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
     assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
                     tmp_path / 'a.pth', '--image', tmp_path / 'a.png') == ''
     head, *rows = cells(capsys.readouterr().out)
-    assert head == ['batch', 'height x width', 'largest difference', 'boxes']
+    assert head == ['batch', 'height x width', 'difference, onnxruntime', 'boxes']
     assert [row[:2] for row in rows] == [['1', '64 x 48'], ['2', '33 x 47']]
     assert all(int(row[3]) > 0 for row in rows)
     assert seen[0].min() >= 0 and 100 < seen[0].mean() < 150  # the config does not normalize pixels

@@ -67,7 +67,7 @@ export UV_COMPILE_BYTECODE=1 UV_INDEX_STRATEGY=unsafe-best-match \
   UV_FIND_LINKS="${UV_FIND_LINKS:-$(of_pip find-links | tr ' ' ,)}" UV_CONSTRAINT="${UV_CONSTRAINT:-$(of_pip constraint)}"
 
 step "torch, mmdet, mmsegmentation and cpvt_mm" uv install "torch${TORCH:+==$TORCH.*}" torchvision \
-  -e ".[$stack,mmpretrain,timm,s3,onnx,lora,hub,supervision,tiff]" --group tests
+  -e ".[$stack,mmpretrain,timm,s3,onnx,openvino,lora,hub,supervision,tiff]" --group tests
 in_env -c 'import cv2' 2> "$log" || die "OpenCV does not import ($(tail -n 1 "$log")): apt install libgl1."
 if [ "${OPERATORS:-}" = compiled ]; then
   in_env -c 'import torchvision' 2> "$log" || uv uninstall torchvision  # beside a build of torch that has none

@@ -1,0 +1,40 @@
+"""How far the boxes of two detectors are apart: each box that both must find, from its counterpart."""
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .detector import Detector
+
+# The largest difference of boxes (pixels), scores and masks that is small.
+DETECTION_TOLERANCE = 1e-3
+
+
+def distances(detector: Detector, expected: Sequence[list[Tensor]], outputs: list[Tensor]) -> tuple[Tensor, int]:
+    """Returns the distances between an exported detector's boxes and mmdet's, `(N,)`, and how many boxes mmdet finds.
+
+    `expected` has mmdet's boxes of each image, see `Detector.expected`; `outputs` are those of the file for the batch.
+    """
+    dets, labels, images, *others = outputs
+    pairs = [(theirs, [x[images == i] for x in (dets, labels, *others)]) for i, theirs in enumerate(expected)]
+    missing = [_apart(theirs, ours, detector) for theirs, ours in pairs]
+    return torch.cat([dets.new_zeros(1), *missing, *(_apart(ours, theirs, detector) for theirs, ours in pairs)]), sum(
+        map(len, missing))
+
+
+def _apart(a: list[Tensor], b: list[Tensor], detector: Detector) -> Tensor:
+    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one.
+
+    They are boxes with scores `(N, 5)`, labels `(N,)` and other values, `(N, ...)`.
+    """
+    cfg, scores = detector.test_cfg, a[0][:, 4]
+    lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
+    is_nan = sum(x.isnan().flatten(1).any(1) for x in (a[0], *a[2:]))
+    dets, labels, *others = (x[(scores > lowest + DETECTION_TOLERANCE) | (is_nan > 0)] for x in a)
+    if not len(dets) or not len(b[0]):
+        return dets.new_full((len(dets),), torch.inf)
+    differences = (dets[:, None] - b[0]).abs().amax(2).masked_fill(labels[:, None] != b[1], torch.inf)
+    nearest, places = differences.min(dim=1)
+    for ours, theirs in zip(others, b[2:], strict=True):
+        nearest = torch.maximum(nearest, (ours - theirs[places]).abs().flatten(1).amax(1))
+    return nearest
