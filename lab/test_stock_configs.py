@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
@@ -56,11 +57,12 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_coco(tmp_path_factory.mktemp('coco'), known['thing_classes'], known['stuff_classes'])
 
 
-def probe_once(backbone: dict[str, object], scope: str | None) -> Maps:
+def probe_once(backbone: dict[str, object]) -> Maps:
     """Probes a backbone, unless the same one was probed before: hundreds of configs share one."""
-    key = f'{scope} {backbone}'
+    scope = DefaultScope.get_current_instance()
+    key = f'{scope and scope.scope_name} {backbone}'
     if key not in PROBED:
-        PROBED[key] = probe_backbone(backbone, scope)
+        PROBED[key] = probe_backbone(backbone)
     return PROBED[key]
 
 

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
 
 def tell(old: Config, new: Config, args: argparse.Namespace) -> None:
     """Prints what a user must know of weights, optimizer and outputs, and the next command."""
-    from cpvt_mm.swap.probing import is_recognised
+    from cpvt_mm.swap.same import is_recognised
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')
     if not (args.checkpoint or args.backbone in RELEASED or has_weights):
         say('The backbone starts from random weights.')

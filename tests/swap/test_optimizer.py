@@ -4,7 +4,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.swap.targets import DECAY_RULES, adapt_optimizer, set_optimizer, translate_custom_keys
+from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_optimizer, translate_custom_keys
 from tests.conftest import NARROW, NARROW_PLAIN
 
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)

@@ -9,9 +9,10 @@ from mmengine.runner import load_checkpoint
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
-from cpvt_mm.swap.probing import same_backbone
+from cpvt_mm.swap.same import same_backbone
 from openmmlab_tools.checkpoints.fitting import check_load_from, load_weights, renamed
 from openmmlab_tools.checkpoints.reading import open_checkpoint
+from openmmlab_tools.registry import in_scope
 from tests.conftest import build_model, refusal
 
 SIZES = dict(embed_dims=8, num_layers=[1, 2, 1, 1], num_heads=[1, 2, 5, 8])
@@ -26,8 +27,9 @@ NAMES = {'mmdet.PyramidVisionTransformer': SIZES, 'mmdet.PyramidVisionTransforme
 @pytest.mark.parametrize('name', NAMES)
 def test_arguments_are_found(name: str) -> None:
     scope = name.partition('.')[0]
-    config = same_backbone(dict(type=name, out_indices=(1, 3), **{
-        key: value for key, value in NAMES[name].items() if key != 'out_indices'}), scope)
+    with in_scope(scope):
+        config = same_backbone(dict(type=name, out_indices=(1, 3), **{
+            key: value for key, value in NAMES[name].items() if key != 'out_indices'}))
     assert config.pop('type') == 'cpvt_mm.PyramidCPVT' and config['arch']['embed_dims'] == [8, 16, 40, 64]
     model = PyramidCPVT(**config)
     assert model.out_indices == (1, 3) and model.depths == (1, 2, 1, 1)
@@ -42,8 +44,8 @@ def test_arguments_are_found(name: str) -> None:
                                             sr_ratios=[8, 4, 2], mlp_ratios=[8, 8, 4], out_indices=(0, 1, 2)),
      'parts that PyramidCPVT does not have')])
 def test_what_differs_is_refused(name: str, more: dict[str, Any], words: str) -> None:
-    assert words in refusal(same_backbone, dict(type=name, **{**SIZES, **more}), name.partition('.')[0],
-                            error=CannotSwap)
+    with in_scope(name.partition('.')[0]):
+        assert words in refusal(same_backbone, dict(type=name, **{**SIZES, **more}), error=CannotSwap)
 
 
 def segformer(**backbone: Any) -> Config:

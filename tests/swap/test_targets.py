@@ -4,14 +4,13 @@ import itertools
 import re
 
 import pytest
-import torch
 from torch import Tensor, nn
 
-from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.registry import MODELS
+from cpvt_mm.swap.channels import adapt_heads, adapt_neck
+from cpvt_mm.swap.map_choice import blocks_by_depth, choose_blocks, choose_stages
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone
-from cpvt_mm.swap.swapping import adapt_heads, adapt_neck
-from cpvt_mm.swap.targets import blocks_by_depth, choose_blocks, choose_stages
+from openmmlab_tools.registry import in_scope
 from tests.conftest import refusal
 
 ALL = (0, 1, 2, 3)
@@ -20,15 +19,13 @@ ALL = (0, 1, 2, 3)
 def stages(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, scope: str) -> tuple[int, ...]:
     """Chooses stages of a pyramid."""
     old = Maps((1,) * len(strides), strides, out_indices)
-    with torch.device('meta'):
-        return choose_stages(dict(type='X'), old, scope, PyramidCPVT('nano'))
+    return choose_stages('X', old, scope == 'mmseg')
 
 
 def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
     """Chooses blocks of the tiny CPVT, of 12."""
     old = Maps((8,) * len(strides), strides, out_indices, num_blocks)
-    with torch.device('meta'):
-        return choose_blocks(dict(type='X'), old, 'mmdet', CPVT())
+    return choose_blocks('X', old, False, 16, 12)
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'in_mmdet', 'in_mmseg'), [
@@ -102,9 +99,10 @@ class OddBackbone(nn.Module):
 def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     resnet = dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
                   init_cfg=dict(type='Pretrained', checkpoint='missing.pth'))
-    assert probe_backbone(resnet, 'mmdet') == Maps((128, 512), (8, 16), (1, 3))
-    assert probe_backbone(dict(ODD, returns='map'), None) == Maps((3,), (1,))
-    assert probe_backbone(dict(ODD, returns='vector'), None) == Maps((3,), (320,))
+    with in_scope('mmdet'):
+        assert probe_backbone(resnet) == Maps((128, 512), (8, 16), (1, 3))
+    assert probe_backbone(dict(ODD, returns='map')) == Maps((3,), (1,))
+    assert probe_backbone(dict(ODD, returns='vector')) == Maps((3,), (320,))
 
 
 @pytest.mark.parametrize(('backbone', 'error', 'reason'), [
@@ -114,7 +112,8 @@ def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     (dict(ODD, returns='more'), CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
     (dict(ODD, returns='oblong'), CannotSwap, 'does not return a sequence of square feature maps')])
 def test_what_returns_no_maps_is_a_sentence(backbone: dict, error: type[CannotSwap], reason: str) -> None:
-    assert re.search(f'its backbone .*{reason}', refusal(probe_backbone, backbone, 'mmdet', error=error))
+    with in_scope('mmdet'):
+        assert re.search(f'its backbone .*{reason}', refusal(probe_backbone, backbone, error=error))
 
 
 OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
