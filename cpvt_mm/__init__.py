@@ -37,11 +37,11 @@ if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make 
 
     from .batch_invariance import BatchInvariantHook as BatchInvariantHook
     from .batch_invariance import make_batch_invariant as make_batch_invariant
-    from .mask_transformer import FrozenMaskTransformer as FrozenMaskTransformer
-    from .mask_transformer import MaskAnnealingHook as MaskAnnealingHook
-    from .mask_transformer import PlainMaskHead as PlainMaskHead
-    from .mask_transformer import PlainMaskSegHead as PlainMaskSegHead
-    from .mask_transformer import PlainMaskTransformer as PlainMaskTransformer
+    from .mask_transformers.backbones import FrozenMaskTransformer as FrozenMaskTransformer
+    from .mask_transformers.backbones import PlainMaskTransformer as PlainMaskTransformer
+    from .mask_transformers.heads import PlainMaskHead as PlainMaskHead
+    from .mask_transformers.heads import PlainMaskSegHead as PlainMaskSegHead
+    from .mask_transformers.masked_attention import MaskAnnealingHook as MaskAnnealingHook
     from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
     from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
     from .preprocessors import SegDataPreProcessor as SegDataPreProcessor

@@ -13,8 +13,8 @@ from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.several_sizes import image_of
 from cpvt_mm.registry import HOOKS
 from cpvt_mm.tokens.batch_info import BatchInfo, Output, told_about
-from cpvt_mm.tokens.coordinates import round_up
 from cpvt_mm.tokens.grid import Size
+from cpvt_mm.tokens.sizes import round_up
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.libraries import require
 

@@ -7,7 +7,7 @@ from torch import nn
 from cpvt_mm.batch_invariance import make_batch_invariant
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo, TellsSizes
-from cpvt_mm.tokens.coordinates import pad_or_crop
+from cpvt_mm.tokens.sizes import pad_or_crop
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.libraries import require
 

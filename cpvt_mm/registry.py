@@ -9,8 +9,9 @@ LAZY_MODULES = {
     'BatchInvariantHook': 'cpvt_mm.batch_invariance',
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     **dict.fromkeys(('DetDataPreprocessor', 'SegDataPreProcessor'), 'cpvt_mm.preprocessors'),
-    **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer', 'PlainMaskHead', 'PlainMaskSegHead',
-                     'MaskAnnealingHook'), 'cpvt_mm.mask_transformer'),
+    **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer'), 'cpvt_mm.mask_transformers.backbones'),
+    **dict.fromkeys(('PlainMaskHead', 'PlainMaskSegHead'), 'cpvt_mm.mask_transformers.heads'),
+    'MaskAnnealingHook': 'cpvt_mm.mask_transformers.masked_attention',
 }
 
 

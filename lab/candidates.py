@@ -14,8 +14,8 @@ from cpvt_mm.archs import PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR, group_clips
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.coordinates import pad_or_crop
 from cpvt_mm.tokens.grid import Size, pixels
+from cpvt_mm.tokens.sizes import pad_or_crop
 from cpvt_mm.zoo.pyramid import OURS
 from cpvt_mm.zoo.renaming import Format
 from cpvt_mm.zoo.twins import MMPRETRAIN, MMSEG, TWINS

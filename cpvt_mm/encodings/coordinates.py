@@ -1,30 +1,8 @@
-"""Sizes of grids, coordinates of cells, and tables that are resampled to other grids."""
-from typing import Literal
-
+"""Coordinates of cells, in query tokens, and offsets of keys from queries."""
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .tracing import has_size
-
-
-def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`, or `x` itself."""
-    if has_size(x, slice(2, None), (height, width)):
-        return x
-    return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
-
-
-def round_up(length: int, multiple: int) -> int:
-    """Rounds `length` up to a multiple of `multiple`."""
-    # Other forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
-    # (-length % multiple), and ONNX rounds -length // multiple towards zero.
-    return (length + multiple - 1) // multiple * multiple
-
-
-def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Returns rows and columns of the grid for an image of this height and width at a stride, rounded up."""
-    return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
+from cpvt_mm.tokens.tracing import cached
 
 
 def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
@@ -32,31 +10,21 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
 
-def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.,
-             mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` by `mode`, to `(*size, C)` in its dtype.
+@cached
+def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
+    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
+    return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
 
-    It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
-    `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
-    scale.
+
+@cached
+def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the values in `offsets`, `(n,)`, and where each pair has its own, `(length, key_length)`, int64.
+
+    Each value is there once if `cell` is an int: they are `2 * length - 1` on equal grids.
     """
-    if has_size(table, slice(-1), size):
-        return table
-    channels_first = table.float().movedim(-1, 0)[None]
-    if offset:
-        sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
-                                padding_mode='border', align_corners=False)
-    else:
-        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else mode,
-                                align_corners=False, antialias=antialias)
-    return sampled[0].movedim(0, -1).to(table.dtype)
-
-
-def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
-    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
-    rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
-    # In recorded code, too, a table of the right size must stay unchanged.
-    added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
-    y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
-            for length, side in zip(size, (rows, columns), strict=True))
-    return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
+    if not isinstance(cell, int):
+        places = torch.arange(length * key_length, device=device).unflatten(0, (length, key_length))
+        return offsets(length, key_length, cell, device).flatten(), places
+    values = torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device)
+    queries, keys = torch.arange(length, device=device), torch.arange(key_length, device=device)
+    return values + ((cell + 1) / 2 - length), keys * cell + (length - 1 - queries)[:, None]

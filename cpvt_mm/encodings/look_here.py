@@ -9,7 +9,7 @@ from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.validation import check_above
 
 from .base import StageSpec
-from .offsets import OffsetBias
+from .offset_bias import OffsetBias
 
 # In degrees, clockwise from upwards. Opposite ones are neighbours, so that two heads see both ways.
 DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)

@@ -1,32 +1,10 @@
-"""Offsets of keys from queries, and biases of the logits that depend on them."""
-import torch
+"""Base class of biases of the logits that depend only on the offset of the key from the query."""
 from torch import Tensor
 
-from cpvt_mm.tokens.coordinates import token_centers
 from cpvt_mm.tokens.grid import Grid
-from cpvt_mm.tokens.tracing import cached
 
 from .base import PositionEncoding
-
-
-@cached
-def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
-    return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
-
-
-@cached
-def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the values in `offsets`, `(n,)`, and where each pair has its own, `(length, key_length)`, int64.
-
-    Each value is there once if `cell` is an int: they are `2 * length - 1` on equal grids.
-    """
-    if not isinstance(cell, int):
-        places = torch.arange(length * key_length, device=device).unflatten(0, (length, key_length))
-        return offsets(length, key_length, cell, device).flatten(), places
-    values = torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device)
-    queries, keys = torch.arange(length, device=device), torch.arange(key_length, device=device)
-    return values + ((cell + 1) / 2 - length), keys * cell + (length - 1 - queries)[:, None]
+from .coordinates import distinct_offsets
 
 
 class OffsetBias(PositionEncoding):

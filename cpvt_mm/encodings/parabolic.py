@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.coordinates import token_centers
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.tracing import cached
 from cpvt_mm.tokens.validation import check_above, check_choice, check_positive
 
 from .base import PositionEncoding, StageSpec
+from .coordinates import token_centers
 from .look_here import directed_heads
 
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.coordinates import token_centers
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.tracing import cached
 from cpvt_mm.tokens.validation import check_above, check_choice
 
 from .base import PositionEncoding, StageSpec
+from .coordinates import token_centers
 from .tables import frequencies
 
 # A head's channels are two axes times the two coordinates of points. This is the dimension of the coordinates.

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.tokens.coordinates import resample
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.tracing import cached
 from cpvt_mm.tokens.validation import check_above, check_choice, parse_pair
 
 from .base import PositionEncoding, StageSpec
+from .resampling import resample
 
 
 class AddedPE(PositionEncoding):

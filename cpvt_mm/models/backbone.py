@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from cpvt_mm.encodings.base import PositionEncoding
 from cpvt_mm.registry import FUNCTIONS
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
 from cpvt_mm.tokens.grid import Size, pixels, to_output
 from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.sizes import grid_size, pad_or_crop
 from cpvt_mm.tokens.tracing import is_exported, is_traced
 from cpvt_mm.tokens.validation import check_choice, check_positive, check_rates, parse_pair
 from openmmlab_tools.hub import HubMixin

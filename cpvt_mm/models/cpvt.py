@@ -12,9 +12,9 @@ from cpvt_mm.archs import PLAIN_ARCHS, PlainArch, parse_arch
 from cpvt_mm.encodings.base import PositionEncodings, StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import Output
-from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop
 from cpvt_mm.tokens.grid import Grid, Size, to_map, to_output, to_tokens
 from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.sizes import grid_size, pad_or_crop
 from cpvt_mm.tokens.validation import check_choice, check_frozen_stages, parse_indices
 
 from .backbone import Backbone

@@ -9,7 +9,7 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.coordinates import round_up
+from cpvt_mm.tokens.sizes import round_up
 from cpvt_mm.tokens.validation import check_choice, is_sequence_of_ints
 
 

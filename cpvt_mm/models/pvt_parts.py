@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.tokens.coordinates import round_up
 from cpvt_mm.tokens.grid import Grid
 from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.sizes import round_up
 
 from .layers import MLP, BlockSpec, PatchEmbed, PyramidStage
 

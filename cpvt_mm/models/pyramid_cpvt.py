@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from cpvt_mm.archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from cpvt_mm.registry import MODELS
-from cpvt_mm.tokens.coordinates import grid_size
 from cpvt_mm.tokens.grid import to_output
 from cpvt_mm.tokens.packing import Layout
+from cpvt_mm.tokens.sizes import grid_size
 from cpvt_mm.tokens.validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 from .backbone import Backbone

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import Output, told_about
-from cpvt_mm.tokens.coordinates import grid_size, pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.packing import Packing, pack
+from cpvt_mm.tokens.sizes import grid_size, pad_or_crop, round_up
 from cpvt_mm.tokens.tracing import eager, is_exported, is_traced
 from cpvt_mm.tokens.validation import check_positive
 from openmmlab_tools.errors import UserError

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .coordinates import round_up
 from .grid import Grid, Size, to_map, to_tokens
 from .moves import Move
+from .sizes import round_up
 from .tracing import cached, eager
 
 try:  # it runs on GPUs only, and imports torch._dynamo, which takes a second

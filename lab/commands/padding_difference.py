@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.several_sizes import PAD_SIZE_DIVISOR
-from cpvt_mm.tokens.coordinates import pad_or_crop, round_up
 from cpvt_mm.tokens.grid import Size
+from cpvt_mm.tokens.sizes import pad_or_crop, round_up
 from lab.arguments import parse_sides
 from lab.features import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
 from lab.results import Row, write_report

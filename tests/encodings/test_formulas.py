@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from cpvt_mm import CPVT, MixedRotaryPE, PyramidCPVT, RotaryPE
 from cpvt_mm.encodings import LearnablePE, PositionEncoding, RandomFourierPE, RandomTablePE, SinusoidalPE
-from cpvt_mm.tokens.coordinates import resample
+from cpvt_mm.encodings.resampling import resample
 from cpvt_mm.tokens.grid import Grid, Size
 from tests.all_encodings import STAGE, encode
 from tests.conftest import NARROW

@@ -10,8 +10,11 @@ from mmdet.testing import demo_mm_inputs
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
-from cpvt_mm import load_pretrained, mask_transformer
-from cpvt_mm.mask_transformer import FrozenMaskTransformer, PlainMaskHead, PlainMaskTransformer
+from cpvt_mm import load_pretrained
+from cpvt_mm.mask_transformers.backbones import FrozenMaskTransformer, PlainMaskTransformer
+from cpvt_mm.mask_transformers.heads import PlainMaskHead
+from cpvt_mm.mask_transformers.masked_attention import MaskAnnealingHook
+from cpvt_mm.mask_transformers.predicting import extend
 from openmmlab_tools.engine import load_config
 from tests.conftest import GOLDEN, ROOT, build_model, refusal
 
@@ -60,7 +63,7 @@ def test_each_image_of_a_batch_has_the_masks_that_it_has_alone(training: bool, f
 
 def test_masks_go_on_beside_an_image_without_a_gradient() -> None:
     masks = torch.randn(1, 1, 2, 3, requires_grad=True)
-    whole = mask_transformer.extend(masks, 4, 4)
+    whole = extend(masks, 4, 4)
     torch.testing.assert_close(whole[0, 0, 3], masks[0, 0, 1, [0, 1, 2, 2]])
     whole.sum().backward()
     assert masks.grad is not None and bool((masks.grad == 1).all())
@@ -122,7 +125,7 @@ def test_windows_get_the_scores_that_they_get_as_images(preprocessor: str) -> No
 def test_masked_attention_ends_where_it_does_in_the_authors_configs(step: int, wanted: list[float]) -> None:
     backbone = SimpleNamespace(mask_probs=[0.] * 3)
     runner: Any = SimpleNamespace(model=SimpleNamespace(backbone=backbone), iter=step, max_iters=88692)
-    mask_transformer.MaskAnnealingHook().before_train_iter(runner, 0)
+    MaskAnnealingHook().before_train_iter(runner, 0)
     assert backbone.mask_probs == pytest.approx(wanted, abs=1e-4)
 
 

@@ -13,7 +13,7 @@ from mmengine.config import Config
 from mmengine.structures import InstanceData
 from torch import Tensor
 
-from cpvt_mm.mask_transformer import PlainMaskHead, PlainMaskSegHead
+from cpvt_mm.mask_transformers.heads import PlainMaskHead, PlainMaskSegHead
 from tests.conftest import ROOT
 
 CLASSES, QUERIES, SIDE = 4, 6, 32

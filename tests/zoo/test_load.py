@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.tokens.coordinates import resample
+from cpvt_mm.encodings.resampling import resample
 from cpvt_mm.zoo import rope_vit
 from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
