@@ -1,0 +1,12 @@
+# Training from random weights in ten to twenty seconds of one core, for studies with many rows. It is the schedule for a
+# CPU, but shorter, and with a higher learning rate, which suits a narrow model.
+_base_ = './cpu.py'
+max_iters = 150
+train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
+optim_wrapper = dict(optimizer=dict(lr=5e-3))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=20),
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=20, end=max_iters, T_max=max_iters - 20, eta_min=1e-5),
+]
+# Confusion matrices and curves of each test need more time than the test.
+default_hooks = dict(checkpoint=dict(interval=max_iters), report=None)

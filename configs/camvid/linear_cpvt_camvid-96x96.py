@@ -1,0 +1,32 @@
+# From random weights: none are released for an arch of this size.
+# For the ablations of PEG: whole images are resized to squares of 12 x 12 cells, and only the encoding has information
+# about positions.
+_base_ = [
+    '../_base_/models/linear_cpvt.py',
+    '../_base_/mmseg_runtime.py',
+    '../_base_/datasets/camvid_360x480.py',
+    '../_base_/schedules/study.py',
+]
+size = (96, 96)
+
+model = dict(backbone=dict(img_size=96), decode_head=dict(num_classes=11))
+# The process that trains also reads the images, because it has one core.
+workers = dict(num_workers=0, persistent_workers=False)
+train_dataloader = dict(
+    **workers,
+    dataset=dict(pipeline=[
+        dict(type='LoadImageFromFile'),
+        dict(type='LoadAnnotations'),
+        dict(type='Resize', scale=size, keep_ratio=False),
+        dict(type='RandomFlip', prob=0.5),
+        dict(type='PackSegInputs'),
+    ]))
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=size, keep_ratio=False),
+    dict(type='LoadAnnotations'),
+    dict(type='PackSegInputs'),
+]
+# Every sixth image: neighbouring images are frames of one video, and look alike.
+val_dataloader = dict(**workers, dataset=dict(indices=[*range(0, 101, 6)], pipeline=test_pipeline))
+test_dataloader = dict(**workers, dataset=dict(indices=[*range(0, 233, 6)], pipeline=test_pipeline))
