@@ -30,3 +30,5 @@ test_pipeline = [
 # Every sixth image: neighbouring images are frames of one video, and look alike.
 val_dataloader = dict(**workers, dataset=dict(indices=[*range(0, 101, 6)], pipeline=test_pipeline))
 test_dataloader = dict(**workers, dataset=dict(indices=[*range(0, 233, 6)], pipeline=test_pipeline))
+# Figures of a test need more time than the test.
+default_hooks = dict(checkpoint=dict(interval=150), report=None)

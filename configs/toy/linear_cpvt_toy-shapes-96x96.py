@@ -8,8 +8,8 @@ _base_ = [
 ]
 size = (96, 96)
 
-model = dict(backbone=dict(img_size=size), decode_head=dict(num_classes=6))
-# Images are read in the process that trains, which needs less time than another process here.
+model = dict(backbone=dict(img_size=96), decode_head=dict(num_classes=6))
+# The process that trains also reads the images, because it has one core.
 workers = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(
     **workers,
@@ -31,3 +31,5 @@ val_dataloader = dict(
             dict(type='PackSegInputs'),
         ]))
 test_dataloader = val_dataloader
+# Figures of a test need more time than the test.
+default_hooks = dict(checkpoint=dict(interval=150), report=None)

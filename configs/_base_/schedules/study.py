@@ -8,5 +8,3 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=20),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=20, end=max_iters, T_max=max_iters - 20, eta_min=1e-5),
 ]
-# Confusion matrices and curves of each test need more time than the test.
-default_hooks = dict(checkpoint=dict(interval=max_iters), report=None)
