@@ -12,6 +12,7 @@ model = dict(backbone=dict(img_size=96), decode_head=dict(num_classes=6))
 # The process that trains also reads the images, because it has one core.
 workers = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(
+    batch_size=4,
     **workers,
     dataset=dict(pipeline=[
         dict(type='LoadImageFromFile'),
@@ -32,4 +33,4 @@ val_dataloader = dict(
         ]))
 test_dataloader = val_dataloader
 # Figures of a test need more time than the test.
-default_hooks = dict(checkpoint=dict(interval=150), report=None)
+default_hooks = dict(checkpoint=dict(interval=160), report=None)

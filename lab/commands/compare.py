@@ -1,7 +1,7 @@
 """Trains the variants of a study, each with several seeds, and tests them.
 
-Writes results.csv, results.md and results.png with all requested variants and seeds to the work dir. Run it again to
-continue after an interruption, or to add seeds.
+Writes results.csv after each training, and at the end also results.md and results.png, with all requested variants and
+seeds, to the work dir. Run it again to continue after an interruption, or to add seeds.
 """
 import argparse
 import os
@@ -16,11 +16,11 @@ from rich.progress import track
 
 from lab.arguments import positive
 from lab.processes import run_tasks
-from lab.results import MARKERS, Row, write_report
+from lab.results import MARKERS, Row, to_csv, write_report
 from lab.study import Run, read_study
 from openmmlab_tools.cli import add_cfg_options, resumable
 from openmmlab_tools.errors import UserError
-from openmmlab_tools.files import held
+from openmmlab_tools.files import held, write_text
 from openmmlab_tools.texts import label, markdown_table
 
 # Columns of rows that are not metrics.
@@ -118,14 +118,14 @@ def main() -> None:
     runs = [Run(name, study.variants[name], seed, folder, args.cfg_options)
             for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or study.variants)]
 
-    def report() -> str:
+    def finished_rows() -> list[Row]:
         rows = [row for run in runs for row in run.rows(study.tests)]
         found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
         for metric in study.metrics:
             if metric not in found:
                 raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
                                 f'{", ".join(found)}.')
-        return write_report(folder / 'results', rows, to_markdown(rows, study.metrics), plot(rows, study.metrics))
+        return rows
 
     with held(folder):
         for run in runs:
@@ -136,5 +136,6 @@ def main() -> None:
             os.environ.setdefault('OMP_NUM_THREADS', str(max((os.cpu_count() or 1) // args.jobs, 1)))
         where = 'processes' if args.executor == 'local' else args.executor
         for _ in track(run_tasks(tasks, args.jobs, where, folder / 'jobs'), 'Training', len(tasks)):
-            report()
-        print(report())
+            write_text(folder / 'results.csv', to_csv(finished_rows()))
+        rows = finished_rows()
+        print(write_report(folder / 'results', rows, to_markdown(rows, study.metrics), plot(rows, study.metrics)))
