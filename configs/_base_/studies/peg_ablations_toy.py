@@ -1,3 +1,3 @@
-# The ablations of PEG on toy shapes, at test sizes from 0.5 to 3 times the training size.
+# The ablations of PEG on toy quarters, where only the position tells the class.
 _base_ = './peg_ablations.py'
-config = '../../toy/linear_cpvt_toy-shapes-96x96.py'
+config = '../../toy/linear_cpvt_toy-quarters-96x96.py'
