@@ -18,7 +18,7 @@ from tests.pictures import is_drawn
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows
 
-BASES = ('backbones', 'distilled', 'peg_in_pvt', 'position_encodings')  # parts of several studies
+BASES = ('backbones', 'distilled', 'peg_ablations', 'peg_in_pvt', 'position_encodings')  # parts of several studies
 STUDIES = sorted(path for path in (ROOT / 'configs/_base_/studies').glob('*.py') if path.stem not in BASES)
 TEXT = f"""
 config = '{UPERNET}'
