@@ -5,10 +5,11 @@ seeds, to the work dir. Run it again to continue after an interruption, or to ad
 """
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
@@ -74,7 +75,7 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
-def names_of(rows: Sequence[Row], column: str) -> list[str]:
+def names_of(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
     """Returns the variants or tests of rows, each once, in their order."""
     return list(dict.fromkeys(row[column] for row in rows))
 

@@ -1,7 +1,7 @@
 """Trains classifiers on toy shapes that only occur in the upper left quarter of an image, and tests them everywhere.
 
-Compares the class token with global average pooling (GAP), and a table with PEG: CPVT (arXiv 2102.10882) states that GAP
-with PEG is translation invariant. Writes a table as .csv and .md, and a figure.
+Compares the class token with global average pooling (GAP), and a table with PEG: CPVT (arXiv 2102.10882) states that
+GAP with PEG is translation invariant. Writes a table as .csv and .md, and a figure.
 """
 import argparse
 from collections.abc import Iterator

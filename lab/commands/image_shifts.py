@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,7 +112,7 @@ def load_predict(config: str, checkpoint: str, score_thr: float) -> tuple[Predic
     scope = cfg.get('default_scope')
     if scope not in PACK:
         raise UserError(f'config {config} is for {scope}, but must be for {" or ".join(PACK)}.')
-    model = build_model(cfg).eval()
+    model: Any = build_model(cfg).eval()
     load_weights(model, checkpoint)
     with in_scope(scope):
         pack = TRANSFORMS.build(dict(type=PACK[scope]))
@@ -136,7 +137,7 @@ def figure_of(results: dict[str, dict[int, Agreement]], title: str) -> Figure:
     figure = Figure(figsize=(9, 4.5), layout='constrained')
     axes = figure.subplots()
     for marker, (name, agreements) in zip(MARKERS, results.items(), strict=False):
-        axes.plot(agreements.keys(), [agreement.kept for agreement in agreements.values()], marker=marker,
+        axes.plot([*agreements], [agreement.kept for agreement in agreements.values()], marker=marker,
                   markersize=4, label=label(name))
     axes.set(title=title, xlabel='shift to the right and down, pixels', ylabel='kept detections, or mIoU',
              ylim=(0, 1.03))

@@ -1,5 +1,5 @@
-# A narrow plain CPVT of twelve blocks, for studies of position encodings on a CPU. The head is one linear layer, because
-# padding would reveal positions. The toy's and CamVid's configs set `img_size` and `num_classes`.
+# A narrow plain CPVT of twelve blocks, for studies of position encodings on a CPU. The head is one linear layer,
+# because padding would reveal positions. The toy's and CamVid's configs set `img_size` and `num_classes`.
 _base_ = './segformer_nano.py'
 model = dict(
     backbone=dict(
