@@ -35,7 +35,7 @@ def draw(place: tuple[int, int], count: int, seed: int) -> tuple[Tensor, Tensor]
 
     Shapes touch neither the border of the image nor that of the quarter.
     """
-    images, labels, room = [], [], SIDE / 2 - 2 * RADIUS
+    images, labels, room = [], [], SIDE / 2 - 2 * RADIUS - 1
     for index in range(count):
         rng = np.random.default_rng([seed, *place, index])
         pixels = background(rng, SIDE, SIDE)

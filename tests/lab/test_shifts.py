@@ -97,8 +97,8 @@ def test_each_quarter_has_its_class(tmp_path: Path) -> None:
 def test_a_shape_lies_in_its_quarter(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corner_classifier, 'background', lambda rng, height, width: np.zeros((height, width, 3)))
     monkeypatch.setattr(corner_classifier, 'add_noise', lambda rng, pixels: pixels)
-    images, labels = draw(PLACES[place], 8, seed=0)
-    assert images.shape == (8, 3, 96, 96) and set(labels.tolist()) == {0, 1, 2}
+    images, labels = draw(PLACES[place], 20, seed=0)
+    assert images.shape == (20, 3, 96, 96) and set(labels.tolist()) == {0, 1, 2}
     _, rows, columns = torch.nonzero((images != images.min()).any(dim=1), as_tuple=True)
     assert {(2 * row // 96, 2 * column // 96) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)} == {
         PLACES[place]}
