@@ -8,11 +8,10 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.swap import read_config
-from lab.coco_form import SIDE, cells
-from openmmlab_tools.config_files import shipped_configs
+from openmmlab_tools.config_files import read_config, shipped_configs
 from openmmlab_tools.config_text import assignments
 from openmmlab_tools.config_walk import walk
+from tests.coco_form import SIDE, cells
 from tests.tools.conftest import save
 
 QUERIES = 20

@@ -20,8 +20,10 @@ from openmmlab_tools.engine import test as run_test
 from openmmlab_tools.own_data.checking import try_split
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
-from tests.openmmlab_tools.readers.layouts import dataset, made
+from tests.backbones import MASK_RCNN, UPERNET
+from tests.helpers import ROOT, build_model, refusal, toy_overrides
+from tests.made_configs import made
+from tests.openmmlab_tools.readers.layouts import dataset
 from tests.tools.conftest import Run
 
 SIZE = 64, 80  # height and width

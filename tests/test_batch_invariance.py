@@ -18,7 +18,8 @@ from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import make_batch_invariant
-from tests.conftest import ROOT, UPERNET, build_model, refusal, toy_overrides
+from tests.backbones import UPERNET
+from tests.helpers import ROOT, build_model, refusal, toy_overrides
 from tests.test_preprocessors import exact
 from tests.tools.conftest import Run
 

@@ -11,7 +11,7 @@ from cpvt_mm.__main__ import COMMANDS
 from cpvt_mm.version import __version__
 from lab.__main__ import find_commands
 from openmmlab_tools.engine import load_config
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 from tests.lab.test_maintenance import NO_OPTIONS
 from tests.openmmlab_tools.readers.layouts import NO_WORKERS
 from tests.tools.conftest import Capture, Run, change_annotations

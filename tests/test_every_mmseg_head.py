@@ -13,7 +13,8 @@ from PIL import Image
 from cpvt_mm.swap import read_config
 from openmmlab_tools import engine
 from openmmlab_tools.predict.predicting import predict
-from tests.conftest import UPERNET, toy_overrides
+from tests.backbones import UPERNET
+from tests.helpers import toy_overrides
 
 SIZE, CHANNELS = (64, 96), [32, 64, 128, 192]  # height and width; of the maps of the nano pyramid
 NORM = dict(type='BN')

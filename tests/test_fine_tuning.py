@@ -12,8 +12,10 @@ from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.data.scales import KEY
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.files import to_bytes, write_bytes
-from tests.conftest import ROOT, UPERNET, Models, toy_overrides
-from tests.openmmlab_tools.readers.layouts import made, text, yolo_polygons
+from tests.backbones import UPERNET
+from tests.helpers import ROOT, Models, toy_overrides
+from tests.made_configs import made
+from tests.openmmlab_tools.readers.layouts import text, yolo_polygons
 from tests.test_new_config import NUCLEI, label_maps
 
 SAFE = f'{NUCLEI}/model.safetensors'

@@ -27,7 +27,6 @@ from openmmlab_tools.engine import load_config, prepare
 from openmmlab_tools.libraries import require
 from openmmlab_tools.model_keys import NUMBERS, Classes, keys_of_classes, limits_of_boxes
 from openmmlab_tools.own_data.fitted_model import check_demands, fit_classes, fit_model
-from tests.conftest import ROOT, refusal
 from tests.heads import (
     DETECTORS,
     QUERIES,
@@ -38,6 +37,7 @@ from tests.heads import (
     write_maps,
     write_objects,
 )
+from tests.helpers import ROOT, refusal
 from tests.openmmlab_tools.readers.layouts import NO_WORKERS
 
 HEADS = [*(('mmdet', name) for name in DETECTORS), *(('mmseg', name) for name in SEGMENTORS)]

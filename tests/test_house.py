@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lab.commands import house
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 
 # From the top: what a package may import are those behind it.
 ORDER = ('projects', 'tools', 'lab', 'tests', 'cpvt_mm', 'openmmlab_tools')
@@ -30,6 +30,35 @@ def test_a_package_imports_no_higher_one(package: str) -> None:
     higher = set(ORDER[:ORDER.index(package)])
     assert {str(path): wrong for path in house.python_files(package)
             if (wrong := {name.split('.')[0] for name in house.imports(path)} & higher)} == {}
+
+
+def test_tests_of_openmmlab_tools_reach_no_other_package() -> None:
+    """Also through helpers. Fixtures of tests/conftest.py may import cpvt_mm, so helpers are in other files."""
+    files = {house.module_of(path): path for path in house.python_files('tests')}
+    reached = [name for name in files if name.startswith('tests.openmmlab_tools')]
+    others = {}
+    for name in reached:  # which grows
+        names = house.imports(files[name])
+        reached += [other for other in names if other in files and other not in reached]
+        if wrong := {other for other in names if other.split('.')[0] in ('cpvt_mm', 'lab', 'projects')}:
+            others[name] = wrong
+    assert others == {} and 'tests.helpers' in reached and 'tests.conftest' not in reached
+
+
+def test_only_pytest_and_conftests_import_the_shared_conftest() -> None:
+    """What tests import is in tests/helpers.py, or tests/backbones.py if it needs cpvt_mm."""
+    assert [str(path) for path in house.python_files('tests', 'lab', 'projects')
+            if 'tests.conftest' in house.imports(path) and path.name != 'conftest.py'] == []
+
+
+@pytest.mark.slow
+def test_tests_of_openmmlab_tools_are_found_without_the_other_packages() -> None:
+    """`pytest -p tests.openmmlab_tools.alone tests/openmmlab_tools` also runs them, in minutes."""
+    command = [sys.executable, '-m', 'pytest', '-q', '--collect-only', '-p', 'tests.openmmlab_tools.alone']
+    done = subprocess.run([*command, 'tests/openmmlab_tools'], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    refused = subprocess.run([*command, 'tests/zoo/test_load.py'], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode != 0 and "No module named 'cpvt_mm'" in refused.stdout
 
 
 def test_no_file_or_folder_is_in_a_circle_and_no_name_leads_nowhere() -> None:

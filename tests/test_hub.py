@@ -18,7 +18,8 @@ from cpvt_mm.zoo.members import RELEASED, Member
 from openmmlab_tools.checkpoints.loading import build
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.errors import UserError
-from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
+from tests.backbones import MASK_RCNN, NARROW, NARROW_PLAIN
+from tests.helpers import refusal
 
 # Without classifier: the papers' numbers less 1000 times the last width, plus 1000.
 MILLIONS = {

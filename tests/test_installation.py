@@ -16,7 +16,7 @@ import yaml
 import openmmlab_tools.compat
 from lab.commands import house
 from openmmlab_tools.libraries import require
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 
 # What the package imports of mmcv and mmengine may change settings, and modules of torch add to the classes.
 STATE = '''

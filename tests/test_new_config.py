@@ -18,7 +18,9 @@ from cpvt_mm.data_config import new_config
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.readers.own_data import find_data
-from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
+from tests.backbones import MASK_RCNN
+from tests.helpers import ROOT, build_model, groups_by_name, refusal
+from tests.made_configs import made
 from tests.openmmlab_tools.readers import layouts
 from tests.openmmlab_tools.readers.layouts import (
     PIXELS,
@@ -26,7 +28,6 @@ from tests.openmmlab_tools.readers.layouts import (
     Write,
     dataset,
     loaded,
-    made,
     maps,
     text,
     voc,

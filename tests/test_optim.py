@@ -1,16 +1,20 @@
 """The learning rates of layers, beside mmengine's of the same config without decay."""
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from mmengine.optim import OptimWrapper, build_optim_wrapper
-from mmengine.registry import DefaultScope
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, build_optim_wrapper
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.optim import LayerDecayOptimWrapperConstructor
 from openmmlab_tools.engine import load_config
-from tests.conftest import NARROW, NARROW_PLAIN, ROOT, build_model, groups_by_name, refusal
+from tests.backbones import NARROW, NARROW_PLAIN
+from tests.helpers import ROOT, build_model, groups_by_name, refusal
+from tests.openmmlab_tools.test_optimizer_groups import assert_few_equal_groups
 
 RATE = 0.75
 LR = 1e-3
@@ -66,6 +70,35 @@ def test_the_log_tells_the_rates(log: list) -> None:
     wrapper(PyramidCPVT(NARROW), layer_decay_rate=0.5, custom_keys={'patch_embed': dict(lr_mult=2.)})
     lines = [message for _, message in log if 'stages.0.patch_embed.proj.weight:lr=' in message]
     assert lines[-1] == f'paramwise_options -- stages.0.patch_embed.proj.weight:lr={2 * LR / 2**10}'
+
+
+@pytest.mark.parametrize('name', ['toy/mask-rcnn_cpvt_sfp_toy-shapes',
+                                  'nuclei/mask-rcnn_pvtv2-b0-pretrained_fpn_nuclei',
+                                  'pvtv2/segformer_pvtv2-b0_8xb2-160k_ade20k-512x512'])
+def test_parameters_with_equal_options_are_one_group(name: str) -> None:
+    assert_few_equal_groups(load_config(ROOT / f'configs/{name}.py'))
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class UnmergedLayerDecay(LayerDecayOptimWrapperConstructor):
+    """Builds mmengine's groups, with layer decay."""
+
+    __call__ = DefaultOptimWrapperConstructor.__call__
+
+
+def test_weights_are_the_same_to_the_bit_as_with_a_group_for_each_parameter() -> None:
+    models = [PyramidCPVT(NARROW)]
+    models.append(copy.deepcopy(models[0]))
+    rules = dict(layer_decay_rate=0.7, norm_decay_mult=0.)
+    merged, plain = wrapper(models[0], **rules), wrapper(models[1], 'UnmergedLayerDecay', **rules)
+    assert len(merged.optimizer.param_groups) * 4 < len(plain.optimizer.param_groups)
+    for _ in range(3):
+        for one, other in zip(*(model.parameters() for model in models), strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        merged.optimizer.step()
+        plain.optimizer.step()
+    torch.testing.assert_close(*(model.state_dict() for model in models), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('name', ['cpvt-ti', 'pyramid-cpvt-s'])

@@ -24,7 +24,8 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import told_about
 from openmmlab_tools.engine import load_config
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
+from tests.backbones import MASK_RCNN, UPERNET, WITH_CP
+from tests.helpers import ROOT, build_model
 
 SIZES = [(96, 128), (50, 70), (64, 96)]
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from cpvt_mm import make_batch_invariant
 from cpvt_mm.swap import read_config
 from cpvt_mm.tokens.batch_info import told_about
-from tests.conftest import ROOT, UPERNET
+from tests.backbones import UPERNET
+from tests.helpers import ROOT
 from tests.test_batch_invariance import CONFIGS as STOCK
 from tests.test_batch_invariance import PADS, SIZES, TWO_STAGE, built, predict
 from tests.test_preprocessors import exact

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import cpvt_mm.timm  # noqa: F401  # registers the models
 from cpvt_mm import list_backbones
 from openmmlab_tools.errors import UserError
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 PYRAMID, PLAIN = 'pyramid_cpvt_nano', 'cpvt_tiny'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cpvt_mm
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 
 RIGHT = '''
 import cpvt_mm

@@ -20,7 +20,7 @@ from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS  # noqa: E402
 from mmpretrain.structures import DataSample  # noqa: E402
 
 from projects.hard_distillation import DistilledHead  # noqa: E402
-from tests.conftest import build_model  # noqa: E402
+from tests.helpers import build_model  # noqa: E402
 
 CONFIGS = sorted(Path(__file__).parent.glob('configs/*.py'))
 CLASSES = 5

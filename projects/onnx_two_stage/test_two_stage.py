@@ -9,8 +9,8 @@ from torch import Tensor
 from cpvt_mm.export.comparing import compare
 from openmmlab_tools.checkpoints.loading import build
 from projects.onnx_two_stage import TwoStage, to_two_stage
-from tests.conftest import ROOT, refusal
 from tests.export import test_detector as one
+from tests.helpers import ROOT, refusal
 
 
 def extractor(size: int) -> dict[str, Any]:

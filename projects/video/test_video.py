@@ -16,7 +16,7 @@ from openmmlab_tools import engine
 from openmmlab_tools.engine import load_config, train
 from projects.video import YouTubeVISMetric
 from projects.video.toy_video import write_toy_video
-from tests.conftest import refusal, toy_overrides
+from tests.helpers import refusal, toy_overrides
 
 STUDY = Path(__file__).with_name('configs') / 'space_time_toy.py'
 SIZES = [(96, 128), (70, 100)]

@@ -19,7 +19,7 @@ from openmmlab_tools import engine
 from openmmlab_tools.config_walk import arch_of
 from openmmlab_tools.engine import load_config, train
 from tests.all_encodings import ENCODINGS
-from tests.conftest import ROOT, build_model, groups_by_name
+from tests.helpers import ROOT, build_model, groups_by_name
 from tests.pictures import random_image
 
 # Those of mmpretrain, and all others.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.tokens.batch_info import told_about
 from openmmlab_tools.engine import load_config
-from tests.conftest import ROOT, build_model, groups_by_name
+from tests.helpers import ROOT, build_model, groups_by_name
 from tests.test_batch_invariance import built, predict
 
 EOMT = sorted((ROOT / 'configs/eomt').glob('*.py'))

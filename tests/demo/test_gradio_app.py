@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT, Models
+from tests.helpers import ROOT, Models
 from tests.tools.conftest import Run
 
 httpx = pytest.importorskip('httpx', reason='gradio brings it')

@@ -10,7 +10,8 @@ from pycocotools.coco import COCO
 
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.predict.predicting import predict
-from tests.conftest import ROOT, UPERNET, Models
+from tests.backbones import UPERNET
+from tests.helpers import ROOT, Models
 from tests.openmmlab_tools.predict.test_sources import write_video
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run

@@ -16,7 +16,8 @@ from cpvt_mm.tokens.tracing import CACHED, cached
 from openmmlab_tools.checkpoints.loading import backbone_config, build
 from openmmlab_tools.engine import load_config
 from tests.all_encodings import ENCODINGS, STAGE, encode
-from tests.conftest import NARROW, ROOT, UPERNET
+from tests.backbones import NARROW, UPERNET
+from tests.helpers import ROOT
 from tests.models.conftest import Build, assert_named
 
 

@@ -13,7 +13,7 @@ from cpvt_mm.encodings import LearnablePE, PositionEncoding, RandomFourierPE, Ra
 from cpvt_mm.encodings.resampling import resample
 from cpvt_mm.tokens.grid import Grid, Size
 from tests.all_encodings import STAGE, encode
-from tests.conftest import NARROW
+from tests.backbones import NARROW
 from tests.models.conftest import assert_named
 
 TABLES = (LearnablePE, RandomTablePE)

@@ -11,7 +11,7 @@ from cpvt_mm import CPVT, ParabolicPE, PyramidCPVT
 from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.encodings.look_here import directed_heads
 from cpvt_mm.tokens.grid import Grid
-from tests.conftest import NARROW
+from tests.backbones import NARROW
 from tests.models.conftest import Build, outspoken
 
 float64 = pytest.mark.usefixtures('float64')

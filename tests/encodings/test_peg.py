@@ -11,7 +11,7 @@ from cpvt_mm.encodings.base import PositionEncodings, build_position_encodings
 from cpvt_mm.models.layers import Block, BlockSpec
 from cpvt_mm.tokens.grid import Grid
 from tests.all_encodings import encode
-from tests.conftest import NARROW
+from tests.backbones import NARROW
 from tests.models.conftest import Build
 
 pytestmark = pytest.mark.usefixtures('float64')

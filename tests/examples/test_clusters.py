@@ -9,7 +9,8 @@ import pytest
 import torch
 import yaml
 
-from tests.conftest import ROOT, UPERNET, toy_overrides
+from tests.backbones import UPERNET
+from tests.helpers import ROOT, toy_overrides
 from tests.processes import wait_until
 
 # One process on this machine in place of those of Slurm.

@@ -17,7 +17,8 @@ from torch import nn
 
 from cpvt_mm import PyramidCPVT, create_backbone
 from cpvt_mm.export import exported
-from tests.conftest import NARROW, ROOT
+from tests.backbones import NARROW
+from tests.helpers import ROOT
 
 Run = Callable[..., dict[str, Any]]
 EXAMPLES = ROOT / 'examples'

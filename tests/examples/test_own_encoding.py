@@ -7,7 +7,7 @@ import pytest
 
 from cpvt_mm import POSITION_ENCODINGS
 from lab.commands.convert import write_camvid, write_nuclei
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 from tests.lab.test_datasets import make_camvid, make_nuclei
 from tests.tools.conftest import Run, read_rows
 

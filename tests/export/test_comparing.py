@@ -10,8 +10,8 @@ from cpvt_mm.export.boxes import DETECTION_TOLERANCE
 from cpvt_mm.export.comparing import SHAPES, Difference, check
 from cpvt_mm.export.comparing import compare as compare_all
 from cpvt_mm.export.detector import Detector
-from tests.conftest import refusal
 from tests.export.test_detector import detector
+from tests.helpers import refusal
 
 Outputs = list[Tensor]
 

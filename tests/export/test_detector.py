@@ -15,7 +15,7 @@ from cpvt_mm.export.comparing import compare
 from cpvt_mm.export.detector import NO_BOX, Detector, nms, to_detector
 from openmmlab_tools.checkpoints.loading import build
 from openmmlab_tools.engine import load_config
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 
 PYRAMID = dict(
     backbone=dict(type='cpvt_mm.PyramidCPVT', out_indices=(0, 1), arch=dict(

@@ -21,9 +21,10 @@ from cpvt_mm.tokens.grid import Grid
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.exported.runtimes import installed
 from tests.all_encodings import ENCODINGS
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
+from tests.backbones import MASK_RCNN, UPERNET
 from tests.export.conftest import SMALL
 from tests.export.test_detector import PYRAMID
+from tests.helpers import ROOT, refusal
 
 # An export takes long, so several encodings share one; what works together works alone.
 NEWER = ['rotary-mixed', 'continuous-relative', 'fire', 'look-here', 'parabolic', 'parabolic-fixed']

@@ -14,7 +14,7 @@ from torch.torch_version import TorchVersion
 
 from cpvt_mm import CPVT, PyramidCPVT
 from tests.all_encodings import ENCODINGS, LEARNT_BIASES
-from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
+from tests.backbones import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
 from tests.models.test_running import TEN_SIZES
 from tests.tokens.test_padding import SIZES, assert_maps_are_those_of_alone
 from tests.zoo.test_renaming import shaken

@@ -17,7 +17,8 @@ from mmengine.runner import Runner
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.errors import UserError
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+from tests.backbones import MASK_RCNN, UPERNET
+from tests.helpers import ROOT, toy_overrides
 from tests.processes import free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

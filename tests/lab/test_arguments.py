@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.backbones import MASK_RCNN, UPERNET
+from tests.helpers import ROOT
 from tests.tools.conftest import Run, save
 
 STUDY = f"""

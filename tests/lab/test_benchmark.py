@@ -13,7 +13,7 @@ from lab.candidates import PEERS, Candidate, CannotMeasure
 from lab.commands.benchmark import to_markdown
 from lab.counting import count_flops, count_work
 from lab.running import COLUMNS, measure_group
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 from tests.tools.conftest import Run, read_rows
 
 MB = 10**6

@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 
 from lab.commands.convert import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
 from lab.commands.toy_shapes import CLASSES, PALETTE, write_toy_shapes
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 from tests.tools.conftest import Run, contents, cut, save, times
 
 Maker = Callable[[Path], Path]

@@ -16,7 +16,7 @@ from lab.distilling import Distillation, UnlabelledCrops, find_images, read_smal
 from lab.neighbours import agreement, cut_patches, find_neighbours, nearest, neighbours_figure
 from lab.teachers import Teacher, find_weights, to_timm
 from openmmlab_tools.checkpoints.reading import read_weights
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run
 

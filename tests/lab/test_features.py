@@ -20,7 +20,8 @@ from openmmlab_tools.engine import load_config
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
 from tests.all_encodings import ENCODINGS
-from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
+from tests.backbones import MASK_RCNN, NARROW, UPERNET
+from tests.helpers import ROOT, Models, build_model, refusal
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run, read_rows
 

@@ -18,7 +18,7 @@ from lab.commands.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.commands.numbers_of_docs import NUMBER, tables
 from lab.fuzzing import run_alone
 from openmmlab_tools.errors import UserError
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 from tests.tools.conftest import Run
 
 # As good as float32.

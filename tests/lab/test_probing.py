@@ -11,7 +11,7 @@ from transformers import Dinov2Config, Dinov2Model
 from cpvt_mm import CPVT, PyramidCPVT
 from lab.commands.position_probe import Reading, layers, measure
 from lab.features import draw_weights, smooth_noise
-from tests.conftest import NARROW
+from tests.backbones import NARROW
 from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
 

@@ -13,7 +13,8 @@ from lab.study import read_study
 from openmmlab_tools import engine
 from openmmlab_tools.checkpoints.loading import backbone_config, build
 from openmmlab_tools.engine import load_config
-from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
+from tests.backbones import UPERNET
+from tests.helpers import ROOT, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lab.commands.study_results import best_of, best_table, plot, read_rows
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 
 CSV = 'variant,seed,test,parameters,mIoU\n' + ''.join(
     f'{variant},{seed},{test},1000,{value}\n' for variant, *values in (

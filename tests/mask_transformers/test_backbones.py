@@ -16,7 +16,8 @@ from cpvt_mm.mask_transformers.heads import PlainMaskHead
 from cpvt_mm.mask_transformers.masked_attention import MaskAnnealingHook
 from cpvt_mm.mask_transformers.predicting import extend
 from openmmlab_tools.engine import load_config
-from tests.conftest import GOLDEN, ROOT, build_model, refusal
+from tests.backbones import GOLDEN
+from tests.helpers import ROOT, build_model, refusal
 
 ARCH = dict(embed_dims=16, depth=4, num_heads=2, num_register_tokens=2, layer_scale=1e-5)
 NARROW = dict(arch=ARCH, num_queries=5, num_query_blocks=2)

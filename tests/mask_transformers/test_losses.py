@@ -14,7 +14,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor
 
 from cpvt_mm.mask_transformers.heads import PlainMaskHead, PlainMaskSegHead
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 
 CLASSES, QUERIES, SIDE = 4, 6, 32
 IGNORED = 255

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.grid import Size
-from tests.conftest import BACKBONES, refusal
+from tests.backbones import BACKBONES
+from tests.helpers import refusal
 
 Backbone: TypeAlias = PyramidCPVT | CPVT
 Build: TypeAlias = Callable[..., Backbone]

@@ -12,7 +12,7 @@ from torch import nn
 from cpvt_mm import CPVT, PyramidCPVT
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.errors import UserError
-from tests.conftest import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
+from tests.backbones import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
 from tests.models.conftest import Build, both
 
 OFFICIAL = GOLDEN / 'official.pth'

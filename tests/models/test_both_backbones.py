@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.conftest import BACKBONES, NARROW_PLAIN, WITH_CP, kept_bytes
+from tests.backbones import BACKBONES, NARROW_PLAIN, WITH_CP, kept_bytes
 from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, both, outspoken
 
 DISTILLED = partial(CPVT, dict(NARROW_PLAIN, dist_token=True))

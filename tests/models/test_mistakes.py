@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT, SimpleFeaturePyramid, create_backbone
-from tests.conftest import NARROW, NARROW_PLAIN, refusal
+from tests.backbones import NARROW, NARROW_PLAIN
+from tests.helpers import refusal
 from tests.models.conftest import Build, assert_named, both
 
 OF_BOTH = [

@@ -3,7 +3,7 @@ import torch
 
 from cpvt_mm import PyramidCPVT
 from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
-from tests.conftest import NARROW, Operators
+from tests.backbones import NARROW, Operators
 
 
 @pytest.mark.parametrize('kwargs', [{}, dict(norm_eps=1e-4)])

@@ -7,7 +7,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.conftest import BACKBONES
+from tests.backbones import BACKBONES
 from tests.models.conftest import Build
 
 KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], position_encoding=dict(type='PEG', target='qk'))

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.tokens.grid import Size
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.conftest import BACKBONES, NARROW
+from tests.backbones import BACKBONES, NARROW
 from tests.models.conftest import PYRAMID, Build, both
 
 pytestmark = pytest.mark.usefixtures('float64')

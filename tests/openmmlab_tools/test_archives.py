@@ -12,7 +12,7 @@ from mmengine import fileio
 
 from openmmlab_tools import storage
 from openmmlab_tools.errors import UserError
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 FILES = {f'train/{number}.txt': f'text {number} '.encode() * 60 for number in range(6)}
 

@@ -24,11 +24,9 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch.utils.data import DataLoader
 
-from cpvt_mm.models.create import load_backbone
 from openmmlab_tools.checkpoints.loading import to_input
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.cli import resumable
-from openmmlab_tools.engine import load_config
 from openmmlab_tools.engine.work_dir import read_note
 from openmmlab_tools.errors import MissingFile, UserError, exit_on_error, sentence
 from openmmlab_tools.evaluation import thresholds
@@ -44,7 +42,7 @@ from openmmlab_tools.files import (
     write_text,
 )
 from openmmlab_tools.pictures.images import ImageFault, read_image
-from tests.conftest import UPERNET, build_model, refusal
+from tests.helpers import refusal
 from tests.odd_texts import file_names
 
 FORK = multiprocessing.get_context('fork')
@@ -96,21 +94,6 @@ def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert [path.name for path in list_images(tmp_path)] == ['a.PNG', 'b.jpg', 'd.TIF', 'e.tiff']
     assert 'no does not exist' in refusal(list_images, tmp_path / 'no')
-
-
-def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
-    cfg, path = load_config(UPERNET), tmp_path / 'whole.pth'
-    model = build_model(cfg)
-    torch.save(dict(state_dict=model.state_dict()), path)
-    backbone = load_backbone(cfg, path)
-    assert not backbone.training
-    torch.testing.assert_close(backbone.state_dict(), model.backbone.state_dict(), rtol=0, atol=0)
-    torch.save(model.backbone.state_dict(), path)
-    assert 'does not fit' in refusal(load_backbone, cfg, path)
-    for wrong, words in (({}, 'has no model.backbone'),
-                         (dict(backbone=dict(type='mmseg.ResNet', depth=50)), 'is a ResNet, but must be a CPVT or a P'),
-                         (dict(backbone=dict(type='cpvt_mm.CPVT', arch='huge')), "(ValueError: 'huge' is not an")):
-        assert words in refusal(load_backbone, Config(dict(model=wrong, default_scope='mmseg')))
 
 
 def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:

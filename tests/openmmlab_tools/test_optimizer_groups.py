@@ -5,34 +5,27 @@ from typing import Any
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.optim import (
-    DefaultOptimWrapperConstructor,
     OptimWrapper,
     build_optim_wrapper,
 )
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
+from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch.optim import SGD
 
-from cpvt_mm.optim import LayerDecayOptimWrapperConstructor
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.hooks.same_state import STATE
-from tests.conftest import ROOT, build_model, groups_by_name
+from tests.helpers import build_model, groups_by_name
 from tests.openmmlab_tools.hooks.test_same_state import toy
+from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
 MERGED, MMENGINES = 'openmmlab_tools.MergedOptimWrapperConstructor', 'DefaultOptimWrapperConstructor'
 # Updates after the 2nd, 4th and 6th iteration, a checkpoint after the 3rd, and gradients that are clipped.
 RUN = {'train_cfg.max_iters': 6, 'default_hooks.checkpoint.interval': 3, 'optim_wrapper.accumulative_counts': 2,
        'custom_hooks': [dict(type='EMAHook')], 'param_scheduler': [dict(
            type='CosineAnnealingLR', by_epoch=False, begin=0, end=6, eta_min_ratio=0.01)]}
-
-
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class UnmergedLayerDecay(LayerDecayOptimWrapperConstructor):
-    """Builds mmengine's groups, with layer decay."""
-
-    __call__ = DefaultOptimWrapperConstructor.__call__
 
 
 @OPTIMIZERS.register_module()
@@ -46,11 +39,16 @@ def built(model: nn.Module, constructor: str, **optimizer: Any) -> OptimWrapper:
         paramwise_cfg=dict(bias_decay_mult=0.)))
 
 
-@pytest.mark.parametrize('name', ['toy/mask-rcnn_cpvt_sfp_toy-shapes',
-                                  'nuclei/mask-rcnn_pvtv2-b0-pretrained_fpn_nuclei',
-                                  'pvtv2/segformer_pvtv2-b0_8xb2-160k_ade20k-512x512'])
-def test_equal_options_are_one_group_and_each_parameter_keeps_its_own(name: str) -> None:
-    cfg = load_config(ROOT / f'configs/{name}.py')
+@pytest.mark.parametrize('config, custom_keys', [
+    (DETECTOR, {'roi_head': dict(lr_mult=2.)}),
+    (SEGMENTOR, {'backbone': dict(lr_mult=0.1, decay_mult=0.5), 'decode_head': dict(lr_mult=10.)})])
+def test_equal_options_are_one_group_and_each_parameter_keeps_its_own(config: Path, custom_keys: dict) -> None:
+    cfg = load_config(config, {'optim_wrapper.paramwise_cfg.custom_keys': custom_keys})
+    assert_few_equal_groups(cfg)
+
+
+def assert_few_equal_groups(cfg: Config) -> None:
+    """Checks that each parameter has the settings of mmengine's groups, and that no two merged groups are equal."""
     model = build_model(cfg)
     merged, plain = (build_optim_wrapper(model, {**cfg.optim_wrapper, 'constructor': constructor})
                      for constructor in (MERGED, MMENGINES))
@@ -65,13 +63,10 @@ def test_equal_options_are_one_group_and_each_parameter_keeps_its_own(name: str)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('options, merged, plain', [
-    ({'model.backbone.frozen_stages': 2, 'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 3.},
-     MMENGINES, 'openmmlab_tools.UnmergedOptimWrapperConstructor'),
-    ({'optim_wrapper.paramwise_cfg': dict(_delete_=True, layer_decay_rate=0.7, norm_decay_mult=0.)},
-     'cpvt_mm.LayerDecayOptimWrapperConstructor', 'UnmergedLayerDecay')], ids=['rules', 'layer decay'])
 def test_weights_are_the_same_to_the_bit_and_a_run_keeps_the_groups_of_its_checkpoint(
-        options: dict[str, Any], merged: str, plain: str, toy_shapes: Path, tmp_path: Path) -> None:
+        toy_shapes: Path, tmp_path: Path) -> None:
+    options = {'model.backbone.frozen_stages': 2, 'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 3.}
+
     def trained(constructor: str, folder: str, resume: str | None = None) -> dict[str, Any]:
         train(toy(toy_shapes, tmp_path / folder, {**RUN, **options, 'optim_wrapper.constructor': constructor}),
               resume=resume)
@@ -84,14 +79,14 @@ def test_weights_are_the_same_to_the_bit_and_a_run_keeps_the_groups_of_its_check
         assert len({str([run['message_hub']['log_scalars'][f'train/{rate}']['log_history'].tolist()
                          for rate in ('lr', 'base_lr')]) for run in runs}) == 1
 
-    ours, theirs = trained(merged, 'ours'), trained(plain, 'theirs')
+    ours, theirs = trained(MMENGINES, 'ours'), trained('openmmlab_tools.UnmergedOptimWrapperConstructor', 'theirs')
     assert len(ours['optimizer']['param_groups']) * 4 < len(theirs['optimizer']['param_groups'])
     assert_same(('state_dict', 'ema_state_dict'), ours, theirs)
     old = read_checkpoint(tmp_path / 'theirs/iter_3.pth')
     del old['meta'][STATE]  # as plain mmengine writes it
     torch.save(old, tmp_path / 'old.pth')
-    for checkpoint in ('theirs/iter_3.pth', 'old.pth') if merged == MMENGINES else ():
-        resumed = trained(merged, f'{checkpoint}-resumed', str(tmp_path / checkpoint))
+    for checkpoint in ('theirs/iter_3.pth', 'old.pth'):
+        resumed = trained(MMENGINES, f'{checkpoint}-resumed', str(tmp_path / checkpoint))
         assert_same(('state_dict', 'ema_state_dict', 'optimizer'), theirs, resumed)  # in its groups
 
 

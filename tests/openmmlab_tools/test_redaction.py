@@ -29,9 +29,10 @@ from openmmlab_tools.errors import exit_on_error
 from openmmlab_tools.hooks.same_state import differences
 from openmmlab_tools.redaction import REDACTED, is_secret, known, redact, redact_meta, redact_text
 from openmmlab_tools.texts import printable
-from tests.conftest import ROOT, UPERNET, toy_overrides
+from tests.helpers import ROOT, toy_overrides
 from tests.odd_texts import names
 from tests.openmmlab_tools.test_texts import values
+from tests.openmmlab_tools.toy import SEGMENTOR
 
 BACKEND = dict(backend='fsspec', key='AKIA', secret='s3cr3t', endpoint_url='http://me:pw@host:9000', timeout=3)
 SIGNED = 'https://h/x.pth?versionId=7&X-Amz-Credential=s3cr3t&X-Amz-Signature=s3cr3t'
@@ -266,7 +267,7 @@ def test_a_run_writes_and_prints_no_secret(fails: bool, verbose: bool, toy_shape
     logging.getLogger('of.another.library').addHandler(logging.FileHandler(tmp_path / 'library.log'))
     config = tmp_path / 'my.py'
     config.write_text(f"""
-_base_ = {str(UPERNET)!r}
+_base_ = {str(SEGMENTOR)!r}
 my_note = '{{{{$MY_TOKEN:x}}}}'
 env_cfg = dict(db_pass={SECRET!r}, secret=dict(value=['5h0rt']), encryption_key='img', auth='fork')
 default_hooks = dict(loud=dict(type='LoudHook', headers=[('Authorization', {SECRET!r})], github_token={SECRET!r},

@@ -21,7 +21,8 @@ from openmmlab_tools import engine, waiting
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.storage import FsspecBackend
 from openmmlab_tools.waiting import TooLong, within
-from tests.conftest import MASK_RCNN, refusal, toy_overrides
+from tests.helpers import refusal, toy_overrides
+from tests.openmmlab_tools.toy import DETECTOR
 from tests.processes import free_port, is_open, wait_until
 
 FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
@@ -238,13 +239,13 @@ def test_models_train_on_data_where_it_lies(
             'randomness.seed': 0, 'default_hooks.checkpoint.interval': 1})
         if name == 'remote' and kind in STORES:
             options['default_hooks.checkpoint.out_dir'] = f'{root}/runs'
-        train(load_config(MASK_RCNN, options, str(tmp_path / name)))
+        train(load_config(DETECTOR, options, str(tmp_path / name)))
     local, remote = (torch.load(io.BytesIO(fileio.get((tmp_path / name / 'last_checkpoint').read_text())))
                      for name in ('local', 'remote'))
     torch.testing.assert_close(local['state_dict'], remote['state_dict'], rtol=0, atol=0)
     options['train_cfg.max_iters'] = 3
-    train(load_config(MASK_RCNN, options, str(tmp_path / 'remote')), resume='auto')
+    train(load_config(DETECTOR, options, str(tmp_path / 'remote')), resume='auto')
     resumed = (tmp_path / 'remote/last_checkpoint').read_text()
     assert resumed.startswith(root.replace('s3:', 's3a:') if kind in STORES else str(tmp_path))
     assert resumed.endswith('iter_3.pth')
-    assert engine.test(load_config(MASK_RCNN, options, str(tmp_path / 'test')), resumed)
+    assert engine.test(load_config(DETECTOR, options, str(tmp_path / 'test')), resumed)

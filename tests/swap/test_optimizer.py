@@ -5,7 +5,7 @@ from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_optimizer, translate_custom_keys
-from tests.conftest import NARROW, NARROW_PLAIN
+from tests.backbones import NARROW, NARROW_PLAIN
 
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
 

@@ -13,7 +13,7 @@ from cpvt_mm.swap.same import same_backbone
 from openmmlab_tools.checkpoints.fitting import check_load_from, load_weights, renamed
 from openmmlab_tools.checkpoints.reading import open_checkpoint
 from openmmlab_tools.registry import in_scope
-from tests.conftest import build_model, refusal
+from tests.helpers import build_model, refusal
 
 SIZES = dict(embed_dims=8, num_layers=[1, 2, 1, 1], num_heads=[1, 2, 5, 8])
 NAMES = {'mmdet.PyramidVisionTransformer': SIZES, 'mmdet.PyramidVisionTransformerV2': SIZES,

@@ -14,7 +14,7 @@ from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.zoo.members import IMAGENET
 from openmmlab_tools.config_files import shipped_configs
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.odd_texts import ODD
 
 MEAN, STD = map(list, IMAGENET)

@@ -11,7 +11,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
 from cpvt_mm.zoo.members import IMAGENET
 from lab.from_config import build_model, build_plain_optim_wrapper, random_batch
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.swap.test_swapping import get
 
 ARCH = dict(embed_dims=24, depth=6, num_heads=2)

@@ -11,7 +11,7 @@ from cpvt_mm.swap.channels import adapt_heads, adapt_neck
 from cpvt_mm.swap.map_choice import blocks_by_depth, choose_blocks, choose_stages
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone
 from openmmlab_tools.registry import in_scope
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 ALL = (0, 1, 2, 3)
 

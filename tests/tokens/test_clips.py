@@ -10,7 +10,7 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export.program import export_program
 from cpvt_mm.tokens.batch_info import BatchInfo
-from tests.conftest import NARROW, WITH_CP
+from tests.backbones import NARROW, WITH_CP
 from tests.models.conftest import Backbone, Build, alone, every_backbone
 
 pytestmark = pytest.mark.usefixtures('float64')

@@ -19,7 +19,7 @@ from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.moves import Move
 from cpvt_mm.tokens.packing import Packing, pack
-from tests.conftest import NARROW
+from tests.backbones import NARROW
 from tests.models.conftest import Build, both
 
 pytestmark = pytest.mark.usefixtures('float64')

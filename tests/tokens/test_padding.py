@@ -12,7 +12,7 @@ from cpvt_mm.tokens.batch_info import BatchInfo, told_about
 from cpvt_mm.tokens.grid import Size
 from openmmlab_tools.errors import UserError
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.conftest import NARROW, NARROW_PLAIN
+from tests.backbones import NARROW, NARROW_PLAIN
 from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
 
 pytestmark = pytest.mark.usefixtures('float64')

@@ -20,7 +20,8 @@ from openmmlab_tools.data.image_files import faults_of
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.file_checks import Checked, Labels, check_sample
 from openmmlab_tools.pictures.images import LOSES_BITS, has_16_bits
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.backbones import MASK_RCNN, UPERNET
+from tests.helpers import ROOT
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
 TOOL = 'misc/check_dataset.py'

@@ -19,8 +19,9 @@ from openmmlab_tools.data.config_datasets import plan_checks
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.exported.runtimes import RUNTIMES, Loaded
 from openmmlab_tools.files import write_image
-from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
+from tests.backbones import GOLDEN, MASK_RCNN, UPERNET
 from tests.export import test_detector as detectors
+from tests.helpers import ROOT
 from tests.tools.conftest import Capture, Run
 
 EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'

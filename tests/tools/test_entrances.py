@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import Models, toy_overrides
+from tests.helpers import Models, toy_overrides
 from tests.tools.conftest import Capture, Exploit, Run, cut
 
 WEIGHT = 'backbone.stages.0.blocks.0.mlp.fc1.weight'

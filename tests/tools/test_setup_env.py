@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 
 EXTRAS = 'mmpretrain,timm,s3,onnx,lora,hub,supervision,tiff'
 # Takes the place of Python, and of pip and uv in the environment.

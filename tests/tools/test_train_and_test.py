@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import GOLDEN, ROOT, UPERNET, toy_overrides
+from tests.backbones import GOLDEN, UPERNET
+from tests.helpers import ROOT, toy_overrides
 from tests.processes import free_port, wait_until
 from tests.tools.conftest import Run
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.zoo.members import RELEASED
-from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN
+from tests.backbones import GOLDEN, NARROW, NARROW_PLAIN
 from tests.zoo import dino
 from tests.zoo.peers import PEERS, SIZES, build, peer
 

@@ -14,7 +14,8 @@ from cpvt_mm.zoo.convert import convert_checkpoint
 from openmmlab_tools.checkpoints.publishing import publish_model
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.files import META
-from tests.conftest import GOLDEN, NARROW, refusal
+from tests.backbones import GOLDEN, NARROW
+from tests.helpers import refusal
 from tests.zoo.checkpoints import CHECKPOINTS
 from tests.zoo.test_renaming import assert_same
 

@@ -15,7 +15,8 @@ from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.load import adapt_channels, load_pretrained
 from cpvt_mm.zoo.members import PVT
 from openmmlab_tools.texts import some
-from tests.conftest import GOLDEN, NARROW, pretrained, refusal
+from tests.backbones import GOLDEN, NARROW, pretrained
+from tests.helpers import refusal
 from tests.zoo.checkpoints import CHECKPOINTS, PEG, TABLE
 
 OFFICIAL, DEIT = GOLDEN / 'official.pth', GOLDEN / 'deit_timm.pth'

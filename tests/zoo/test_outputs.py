@@ -11,7 +11,7 @@ from cpvt_mm import CPVT, load_pretrained
 from cpvt_mm.zoo.families import detect_format
 from cpvt_mm.zoo.members import RELEASED
 from openmmlab_tools.checkpoints.fitting import load_weights
-from tests.conftest import GOLDEN, golden_cases, pretrained
+from tests.backbones import GOLDEN, golden_cases, pretrained
 from tests.zoo.checkpoints import (
     ROPE_VIT,
     Weights,

@@ -8,7 +8,7 @@ from torch import Tensor
 from cpvt_mm.zoo import deit, dino, pvt, rope_vit, twins
 from cpvt_mm.zoo.families import FORMATS, detect_format
 from cpvt_mm.zoo.renaming import Format
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.zoo.checkpoints import CHECKPOINTS, Weights, authors_of_dinov3, of_dino
 
 

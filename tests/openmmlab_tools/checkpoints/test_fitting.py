@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from openmmlab_tools.checkpoints.fitting import check_fits, check_load_from, load_weights
 from openmmlab_tools.checkpoints.reading import Checkpoint, open_checkpoint
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 
 def save(path: Path, content: object) -> Path:

@@ -22,7 +22,7 @@ from torch import nn
 from openmmlab_tools.checkpoints.reading import Checkpoint, read_checkpoint, read_weights
 from openmmlab_tools.checkpoints.restricted import LOCK
 from openmmlab_tools.errors import MissingFile
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 
 def save(path: Path, content: object) -> Path:

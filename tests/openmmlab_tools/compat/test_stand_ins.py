@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 from tests.openmmlab_tools.compat import cases
 
 PTH = (ROOT / 'openmmlab_tools/compat/openmmlab_tools.pth').read_text()

@@ -10,7 +10,7 @@ from mmengine.dataset import BaseDataset
 from PIL import Image
 
 from openmmlab_tools.data.checked_pipeline import CheckedPipeline, load_first
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 
 def load(data: dict) -> dict:

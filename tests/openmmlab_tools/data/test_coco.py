@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mmdet.datasets import CocoDataset
 
-from lab.commands.toy_shapes import to_annotation
 from openmmlab_tools.data.coco import FIELDS, read_coco
 from openmmlab_tools.data.coco_checks import check_coco
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.errors import FileFault
-from tests.conftest import refusal
+from tests.helpers import refusal
+from tests.openmmlab_tools.toy import to_annotation
 
 # One image of 20 x 30 pixels with a box, a polygon and a mask.
 GOOD = dict(

@@ -10,15 +10,17 @@ import pytest
 from mmdet.datasets import CocoDataset
 from mmengine import fileio
 from mmengine.config import Config
+from mmengine.registry import MODELS
+from torch import nn
 
-from lab.commands.toy_shapes import CLASSES
 from openmmlab_tools.data.config_datasets import Plan, check_before_training, plan_checks
 from openmmlab_tools.data.datasets import build_unread, check_annotations
 from openmmlab_tools.data.findings import FATAL, Finding, Kind
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.registry import in_scope
-from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
+from tests.helpers import refusal, toy_overrides
+from tests.openmmlab_tools.toy import CLASSES, DETECTOR, SEGMENTOR
 from tests.tools.conftest import change_annotations
 
 MASKS = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
@@ -71,7 +73,7 @@ def without_masks(coco: dict) -> None:
         del one['segmentation']
 
 
-BOXES_ONLY = 'has boxes only, no segmentation in its 21 annotations, but the config reads masks: take a config for'
+BOXES_ONLY = 'has boxes only, no segmentation in its 19 annotations, but the config reads masks: take a config for'
 SEGM = dict(split='val', val_evaluator=[dict(type='mmdet.CocoMetric', metric=['bbox', 'segm'])])
 
 
@@ -160,6 +162,9 @@ def test_heads_that_do_not_fit_are_named(more: dict | None, model: dict, expecte
         assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
 
 
+# A head of a user with the name of mmseg's class.
+OWN_HEAD = type('Mask2FormerHead', (nn.Module,), {})
+MODELS.register_module(name='OwnMaskHead', module=OWN_HEAD)
 SLIDING = dict(mode='slide', crop_size=(64, 64), stride=(32, 32))
 
 
@@ -172,7 +177,7 @@ SLIDING = dict(mode='slide', crop_size=(64, 64), stride=(32, 32))
     ('val', dict(decode_head=dict(type='Mask2FormerHead', num_classes=6), test_cfg=SLIDING),
      "model.test_cfg.mode is slide, but mmseg's Mask2FormerHead makes masks of the whole image for each window"),
     ('val', dict(decode_head=dict(type='MaskFormerHead', num_classes=6), test_cfg=SLIDING), None),
-    ('val', dict(decode_head=dict(type='cpvt_mm.PlainMaskSegHead', num_classes=6), test_cfg=SLIDING), None)])
+    ('val', dict(decode_head=dict(type='OwnMaskHead', num_classes=6), test_cfg=SLIDING), None)])
 def test_keys_that_would_fail_later_stop_a_run(split: str, model: dict, told: str | None, toy_shapes: Path) -> None:
     dataset = dict(
         type='BaseSegDataset', data_root=str(toy_shapes), metainfo=dict(classes=('background', *CLASSES)),
@@ -201,11 +206,11 @@ def test_images_of_training_in_validation_are_counted(data: Path) -> None:
                   '000002.jpg')]
 
 
-CONFIGS = pytest.mark.parametrize('path', [MASK_RCNN, UPERNET], ids=['detector', 'segmentor'])
+CONFIGS = pytest.mark.parametrize('path', [DETECTOR, SEGMENTOR], ids=['detector', 'segmentor'])
 
 
 def toy(path: Path, root: object, **more: Any) -> Config:
-    metric = {'val_evaluator.ann_file': f'{root}/instances_validation.json'} if path == MASK_RCNN else {}
+    metric = {'val_evaluator.ann_file': f'{root}/instances_validation.json'} if path == DETECTOR else {}
     return load_config(path, toy_overrides(Path('x'), **{
         f'{split}_dataloader.dataset.data_root': f'{root}/' for split in ('train', 'val', 'test')}, **metric, **more))
 
@@ -217,7 +222,7 @@ def pack(data: Path) -> str:
 @CONFIGS
 @pytest.mark.parametrize('root_of', [str, pack])
 def test_a_missing_file_ends_a_run_before_it_begins(path: Path, root_of: Callable[[Path], str], data: Path) -> None:
-    folder, suffix, split = ('images/training', 'jpg', 'train') if path == MASK_RCNN else (
+    folder, suffix, split = ('images/training', 'jpg', 'train') if path == DETECTOR else (
         'annotations/validation', 'png', 'val')
     for number in (1, 3):
         (data / f'{folder}/00000{number}.{suffix}').unlink()
@@ -228,7 +233,7 @@ def test_a_missing_file_ends_a_run_before_it_begins(path: Path, root_of: Callabl
         '(the command check finds all).')
 
 
-@pytest.mark.parametrize('path, split', [(MASK_RCNN, 'images'), (UPERNET, 'annotations')])
+@pytest.mark.parametrize('path, split', [(DETECTOR, 'images'), (SEGMENTOR, 'annotations')])
 @pytest.mark.parametrize('make, words', [
     (os.mkfifo, 'is a named pipe (FIFO), not a file'), (os.mkdir, 'is a folder'),
     (lambda name: os.symlink('no', name), 'is a link to a file that does not exist'),
@@ -250,24 +255,24 @@ def test_images_that_are_not_read_are_noted_and_nothing_else(path: Path, root_of
     root = root_of(data)
     check(toy(path, root))
     images, ending = fileio.join_path(root, 'images/training'), '; the command check finds all.'
-    reason = 'does not end with .jpg (img_suffix)' if path == UPERNET else (
+    reason = 'does not end with .jpg (img_suffix)' if path == SEGMENTOR else (
         f'is not named by {fileio.join_path(root, "instances_training.json")}')
     assert [entry for entry in log if entry[0] != 'DEBUG'] == [
         ('WARNING', f'{fileio.join_path(root, "annotations/training")}/lone.png has no image in {images}{ending}'),
-        ] * (path == UPERNET) + [('INFO', f'note: {images}/more.JPG {reason}{ending}')]
+        ] * (path == SEGMENTOR) + [('INFO', f'note: {images}/more.JPG {reason}{ending}')]
 
 
 def test_a_list_names_files_that_are_there(data: Path) -> None:
     names, key = data / 'names.txt', 'train_dataloader.dataset.ann_file'
     names.write_text('000001\nno\n000002')
-    assert refusal(check, toy(UPERNET, data, **{key: 'names.txt'})).startswith(
+    assert refusal(check, toy(SEGMENTOR, data, **{key: 'names.txt'})).startswith(
         f'{data}/images/training/no.jpg does not exist: put the files there, or correct train_dataloader.')
     names.write_text('000001\n000002')  # may be a part of the folder
-    check(toy(UPERNET, data, **{key: 'names.txt'}))
+    check(toy(SEGMENTOR, data, **{key: 'names.txt'}))
     for file, words in (('no.txt', 'does not exist: put the file there'), ('images', 'is a folder: put a file with')):
-        assert refusal(check, toy(UPERNET, data, **{key: file})).startswith(f'{data}/{file} {words}')
+        assert refusal(check, toy(SEGMENTOR, data, **{key: file})).startswith(f'{data}/{file} {words}')
     assert 'is an address, but mmseg reads a list of names from the disk' in refusal(
-        check, toy(UPERNET, pack(data), **{key: 'names.txt'}))
+        check, toy(SEGMENTOR, pack(data), **{key: 'names.txt'}))
 
 
 @pytest.mark.parametrize('more', [
@@ -275,7 +280,7 @@ def test_a_list_names_files_that_are_there(data: Path) -> None:
     {'train_dataloader.dataset.pipeline.0.backend_args': dict(backend='lmdb', db_path='x')}])
 def test_files_that_are_read_in_another_way_are_not_looked_for(data: Path, more: dict) -> None:
     (data / 'images/training/000003.jpg').unlink()
-    plan, *_ = plan_checks(toy(MASK_RCNN, data, **more))
+    plan, *_ = plan_checks(toy(DETECTOR, data, **more))
     assert plan.findings == []
 
 

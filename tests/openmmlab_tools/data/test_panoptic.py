@@ -12,15 +12,15 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.registry import DATASETS
 
-from cpvt_mm.swap import read_config
-from lab.coco_form import move_data, write_coco
+from openmmlab_tools.config_files import read_config
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.data.config_datasets import check_before_training, plan_checks
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.own_data.taken_data import take_data
 from openmmlab_tools.registry import in_scope
-from tests.conftest import refusal
+from tests.coco_form import move_data, write_coco
 from tests.heads import shrunken, write_base
+from tests.helpers import refusal
 
 MASK2FORMER = 'mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py'
 THINGS, STUFF = ('cat', 'dog'), ('sky', 'grass', 'sea')

@@ -13,7 +13,7 @@ from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.data.scales import KEY, Scales, TileScale
 from openmmlab_tools.hooks import ScaleHook
 from openmmlab_tools.registry import in_scope
-from tests.conftest import Models
+from tests.helpers import Models
 
 LARGE = dict(size=[1536, 2048], scales=[0.2, 0.25])  # images of training, shown at 480 x 360
 

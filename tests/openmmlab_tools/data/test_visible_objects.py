@@ -18,9 +18,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from openmmlab_tools.data.visible_objects import KeepVisibleObjects
-from tests.conftest import ROOT, refusal
-from tests.openmmlab_tools.readers.layouts import dataset as train_set
-from tests.openmmlab_tools.readers.layouts import made
+from tests.helpers import ROOT, refusal
 
 WIDTH, HEIGHT = 700, 500
 LETTER = [[20, 20, 60, 20, 60, 440, 640, 440, 640, 480, 20, 480]]  # an L whose box is nearly the image
@@ -228,27 +226,3 @@ def test_without_masks_boxes_stay() -> None:
     assert KeepVisibleObjects()(lost) is None
     assert KeepVisibleObjects(allow_negative=True)(lost) is lost
     assert KeepVisibleObjects()(dict(lost, instances=[])) is not None
-
-
-@pytest.mark.parametrize('task', ['instances', 'boxes'])
-@pytest.mark.parametrize('scale', [None, (70, 50)])
-def test_new_configs(task: str, scale: tuple[int, int] | None, tmp_path: Path) -> None:
-    """Images of several sizes with small objects are cropped, unless a scale is asked for, which shrinks them."""
-    draw, sizes = np.random.default_rng(0), [(WIDTH, HEIGHT), (250, 180)] * 4
-    images: dict[str, Picture] = {f'image_{i}': (size, draw_objects(draw, 8, size, (60, 40)))
-                                  for i, size in enumerate(sizes)}
-    images |= {f'background_{i}': ((WIDTH, HEIGHT), []) for i in range(4)}
-    cfg, _ = made(lambda root: coco(root, images), tmp_path, task, scale=scale)
-    assert ('crop_size' in cfg) == (scale is None)
-    data, seen = train_set(cfg, 'train'), Counter[str]()
-    np.random.seed(0)
-    for _ in range(10):
-        for index in range(len(data)):
-            found = data[index]
-            objects = found['data_samples'].gt_instances
-            if task == 'instances':
-                assert_visible(found)
-            name = Path(found['data_samples'].img_path).stem.split('_')[0]
-            assert (len(objects) > 0) == (name == 'image')
-            seen[name] += 1
-    assert min(seen['background'], seen['image']) > 20

@@ -24,7 +24,8 @@ from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.console import readable_console
 from openmmlab_tools.engine.steps import scale_rate
 from openmmlab_tools.errors import for_readers, show
-from tests.conftest import UPERNET, toy_overrides
+from tests.helpers import toy_overrides
+from tests.openmmlab_tools.toy import SEGMENTOR
 from tests.pictures import is_drawn
 
 STEPS = {'log_level': 'INFO', 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1,
@@ -47,7 +48,7 @@ class Warn(Hook):
 @pytest.fixture(scope='module')
 def cfg(toy_shapes: Path) -> Callable[..., Config]:
     return lambda folder, iters, **options: load_config(
-        UPERNET, toy_overrides(toy_shapes, **{**STEPS, 'train_cfg.max_iters': iters, **options}), str(folder))
+        SEGMENTOR, toy_overrides(toy_shapes, **{**STEPS, 'train_cfg.max_iters': iters, **options}), str(folder))
 
 
 def printed(call: Callable[..., object], cfg: Config, *args: object, **kwargs: object) -> Any:
@@ -72,7 +73,7 @@ def test_a_training_begins_with_what_is_trained_and_tells_each_warning_once(run:
     before = run.out[:LOSS.search(run.out).start()].splitlines()
     assert len(before) <= 40 and before[0].endswith(': training from the beginning.')
     found = dict(re.split(' {2,}', line, maxsplit=1) for line in before if re.match(r'\w[\w ]* {2,}', line))
-    assert found['model'].startswith('EncoderDecoder (2.6 M parameters), backbone PyramidCPVT nano (2.0 M')
+    assert found['model'].startswith('EncoderDecoder (0.2 M parameters), backbone ResNet (0.2 M')
     assert found['train'] == '8 images'
     assert found['classes'] == '6: background, sun, ball, kite, boat, square'
     assert found['batch'].startswith('2 images on 1 x ') and found['batch'].endswith('; AdamW, lr 0.001')
@@ -124,8 +125,8 @@ def test_a_test_leaves_the_folder_of_the_training_alone(verbose: bool, run: Simp
 
 @pytest.mark.parametrize('options, rate, shown', [  # the rate that factors of parameters multiply is scaled, too
     ({'optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult': 10.}, 1e-3 * 2 / 16, 'to 0.00125'),
-    ({'optim_wrapper.constructor': 'cpvt_mm.LayerDecayOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
-      dict(_delete_=True, layer_decay_rate=0.5)}, 1e-3 * 2 / 16, 'to 0.000125')])
+    ({'optim_wrapper.constructor': 'openmmlab_tools.UnmergedOptimWrapperConstructor', 'optim_wrapper.paramwise_cfg':
+      dict(_delete_=True, custom_keys=dict(backbone=dict(lr_mult=0.5)))}, 1e-3 * 2 / 16, 'to 0.000125')])
 def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], rate: float, shown: str,
                                                       cfg: Callable[..., Config], tmp_path: Path) -> None:
     used: set[float] = set()
@@ -142,7 +143,7 @@ def test_the_rate_that_is_shown_is_that_which_is_used(options: dict[str, Any], r
     assert f'{max(used):.4g}\n' in re.search('^batch .*\n', done.out, re.MULTILINE)[0] and shown in done.out
     for text in (done.out, done.log):
         assert text.count(f'The learning rate is scaled from 0.001 to {rate:.4g}, because') == 1
-    written = Config.fromfile(tmp_path / UPERNET.name)  # is for the scaled rate, and does not scale it again
+    written = Config.fromfile(tmp_path / SEGMENTOR.name)  # is for the scaled rate, and does not scale it again
     assert scale_rate(written) == '' and written.optim_wrapper.optimizer.lr == rate
     written.optim_wrapper.accumulative_counts = 4
     assert 'an update uses 8 images (batch size 2 x 1 processes x 4 accumulated batches)' in scale_rate(written)

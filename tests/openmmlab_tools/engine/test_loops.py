@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from openmmlab_tools.engine import loops
 from openmmlab_tools.engine.loops import check_while_loading, limit_waiting, lost_workers
 from openmmlab_tools.engine.seeding import SeededBatchSampler, seed_generators
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 
 @pytest.mark.parametrize('cfg, head, more, is_wrong', [

@@ -17,7 +17,8 @@ import torch.multiprocessing as mp
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.ranks import process_group
-from tests.conftest import UPERNET, Trained, toy_overrides
+from tests.helpers import Trained, toy_overrides
+from tests.openmmlab_tools.toy import SEGMENTOR
 
 # What the main rank says, by what each does in a folder of its own: its options, and whether it resumes.
 FAULTS: dict[str, Callable[[int], tuple[dict[str, Any], str | None]]] = {
@@ -43,7 +44,7 @@ def in_rank(rank: int, folder: Path, data: Path) -> None:
     for case in FAULTS.values():
         options, resume = case(rank)
         try:
-            train(load_config(UPERNET, toy_overrides(data, **{'train_cfg.max_iters': 4, **options})), resume=resume)
+            train(load_config(SEGMENTOR, toy_overrides(data, **{'train_cfg.max_iters': 4, **options})), resume=resume)
         except (ValueError, OSError, SystemExit) as error:
             errors.append(f'{error}')
     total = torch.ones(1)

@@ -28,7 +28,8 @@ from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.failures import failures_as_user_errors
 from openmmlab_tools.engine.work_dir import WorkDir
 from openmmlab_tools.errors import UserError
-from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
+from tests.helpers import Trained, refusal, toy_overrides
+from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
 TrainConfig = Callable[..., Config]
 
@@ -37,7 +38,7 @@ TrainConfig = Callable[..., Config]
 def upernet(toy_shapes: Path) -> TrainConfig:
     steps = {'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
     return lambda work_dir, iters, **options: load_config(
-        UPERNET, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
+        SEGMENTOR, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
 
 
 @pytest.mark.parametrize('amp, dtype', [(True, 'bfloat16'), ('float16', 'float16')])
@@ -71,7 +72,7 @@ def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, t
     assert cfg.randomness.seed == before['meta']['seed'] == first['meta']['seed'] == second['meta']['seed']
     weights = first['state_dict']
     torch.testing.assert_close(weights, second['state_dict'], rtol=0, atol=0)
-    assert len([name for name, value in before['state_dict'].items() if not torch.equal(value, weights[name])]) > 100
+    assert len([name for name, value in before['state_dict'].items() if not torch.equal(value, weights[name])]) > 50
 
 
 @pytest.mark.slow
@@ -106,7 +107,7 @@ def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: T
 
 @pytest.mark.parametrize('options, words', [
     # As where the config says that training resumes, not the caller.
-    ({'resume': True, 'model.decode_head.channels': 32}, 'iter_4.pth does not fit the model'),
+    ({'resume': True, 'model.decode_head.channels': 16}, 'iter_4.pth does not fit the model'),
     ({'optim_wrapper': dict(_delete_=True, constructor='OfMine')}, 'optim_wrapper of the config has no optimizer'),
     ({'runner_type': 'FlexibleRunner'}, 'runner_type is FlexibleRunner, which is not a kind of Runner')])
 def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, upernet: TrainConfig, whole: Path
@@ -115,8 +116,8 @@ def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, 
 
 
 @pytest.mark.parametrize('scope, config, metric, options', [
-    ('mmseg', UPERNET, 'mIoU', {'default_hooks.logger.interval': 2}),
-    pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
+    ('mmseg', SEGMENTOR, 'mIoU', {'default_hooks.logger.interval': 2}),
+    pytest.param('mmdet', DETECTOR, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
 def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_training_alone(
         scope: str, config: Path, metric: str, options: dict[str, Any], trained: dict[str, Trained], toy_shapes: Path,
         tmp_path: Path) -> None:
@@ -155,9 +156,9 @@ class Watch(Hook):
 def test_epochs_go_on_at_a_checkpoint_by_iteration(toy_shapes: Path, tmp_path: Path) -> None:
     """Two epochs of three iterations, with a scaled learning rate by epoch and checkpoints by iteration."""
     def run(name: str, resume: str | None = None) -> list[tuple[int, int, int, bool]]:
-        cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+        cfg = load_config(SEGMENTOR, toy_overrides(toy_shapes, **{
             'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
-            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3,
+            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.decode_head.dropout_ratio': 0.3,
             'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.by_epoch': False,
             'default_hooks.checkpoint.max_keep_ckpts': -1}), str(tmp_path / name))
         cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2)

@@ -16,7 +16,8 @@ from openmmlab_tools.engine.steps import make_views
 from openmmlab_tools.engine.views import SCALES, views_of
 from openmmlab_tools.pictures.prediction import SCORE_THR
 from openmmlab_tools.predict.predicting import build_inferencer, predict
-from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
+from tests.helpers import Models, refusal, toy_overrides
+from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
 LOAD, PACK = dict(type='LoadImageFromFile'), dict(type='PackDetInputs', meta_keys=('img_id', 'flip'))
 
@@ -25,7 +26,7 @@ def toy(scope: str, data: Path, folder: Path, **options: object) -> Config:
     if scope == 'mmdet':
         options = {'test_evaluator.ann_file': f'{data}/instances_validation.json',
                    'model.test_cfg.rcnn.score_thr': 0., 'log_level': 'INFO', **options}
-    return load_config(MASK_RCNN if scope == 'mmdet' else UPERNET, toy_overrides(data, **options), str(folder))
+    return load_config(DETECTOR if scope == 'mmdet' else SEGMENTOR, toy_overrides(data, **options), str(folder))
 
 
 @pytest.mark.parametrize('resize, sizes', [

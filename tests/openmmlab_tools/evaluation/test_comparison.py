@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openmmlab_tools.evaluation.average_precision import box_metrics
 from openmmlab_tools.evaluation.box_report import Boxes, matches
 from openmmlab_tools.evaluation.comparison import EXACT, compare, differences, p_value, swapped
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.evaluation.conftest import CLASSES
 from tests.openmmlab_tools.evaluation.test_intervals import boxes_with_ids
 

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.simulated_reports import SOURCES, boxes_of, coverage
-from openmmlab_tools.evaluation.average_precision import box_metrics
 from openmmlab_tools.evaluation.box_report import Boxes, matches
 from openmmlab_tools.evaluation.intervals import FEWEST, UNITS, Draws, intervals, pixel_metrics
 from tests.openmmlab_tools.evaluation.conftest import CLASSES, predict
@@ -108,22 +106,3 @@ def test_draws_have_as_many_images_as_there_are(images: int) -> None:
     halves = draws.weights[1 + draws.units:-len(draws.drawn)]
     assert (halves.mean(0) == 0.5).all()
     assert draws.weights.shape == (1 + draws.units + len(halves) + len(draws.drawn), images)
-
-
-def test_an_interval_is_narrower_with_more_images() -> None:
-    random = np.random.default_rng(0)
-    rows, = boxes_of(SOURCES['many objects'], 800, True, random)
-    widths = []
-    for count in (20, 80, 800):
-        draws = Draws(count)
-        _, low, high = draws.interval(box_metrics(rows[:count], 'bbox', draws.weights)['AP'], count)
-        assert low is not None and high is not None
-        widths.append(high - low)
-    assert widths[0] > 1.5 * widths[1] > 2 * widths[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('source, ties', [('few objects', True), ('good model', False), (None, False)])
-def test_intervals_of_six_images_contain_the_true_value(source: str | None, ties: bool) -> None:
-    """Percentiles of draws contain it in 70 to 85 % of cases. The standard error of a share of 0.95 is 0.02 here."""
-    assert coverage(SOURCES[source] if source else None, FEWEST, ties, 120) >= 0.9

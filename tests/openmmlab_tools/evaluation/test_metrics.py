@@ -14,7 +14,7 @@ from pycocotools import mask as rle
 
 from openmmlab_tools.evaluation.metrics import CocoMetric
 from openmmlab_tools.registry import METRICS
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.evaluation.conftest import SIDE, compute, evaluated, predict
 
 # Ids as programs write them: from 0, negative, huge, whole floats, text of numbers and of words.

@@ -29,7 +29,8 @@ from openmmlab_tools.errors import UserError
 from openmmlab_tools.evaluation import page
 from openmmlab_tools.evaluation.comparison import compare
 from openmmlab_tools.evaluation.reporting import EvaluationReportHook, short_names
-from tests.conftest import MASK_RCNN, UPERNET, Models, refusal, toy_overrides
+from tests.helpers import Models, refusal, toy_overrides
+from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
 NAME = '<script>alert("x")</script> & $title'
 
@@ -40,7 +41,7 @@ def config(scope: str, toy_shapes: Path, folder: Path, **more: object) -> Config
         # Weights of two iterations find nothing for sure.
         options.update({'test_evaluator.ann_file': f'{toy_shapes}/instances_validation.json',
                         'model.test_cfg.rcnn.score_thr': 0.})
-    return engine.load_config(MASK_RCNN if scope == 'mmdet' else UPERNET, toy_overrides(toy_shapes, **options),
+    return engine.load_config(DETECTOR if scope == 'mmdet' else SEGMENTOR, toy_overrides(toy_shapes, **options),
                               str(folder))
 
 

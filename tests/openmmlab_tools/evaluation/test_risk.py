@@ -6,23 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.simulated_reports import risk
 from openmmlab_tools.evaluation.risk import BETS, score_that_misses
-from tests.conftest import refusal
-
-
-@pytest.mark.parametrize('ties', [False, True])
-@pytest.mark.parametrize('never', [0.02, 0.06])
-def test_new_images_miss_no_more_than_promised_given_that_there_is_a_score(never: float, ties: bool) -> None:
-    written, missed = risk(never, 100, ties, 200)
-    assert written > 0.05 and missed <= 0.1
-
-
-@pytest.mark.parametrize('images', [10, 50, 100])
-def test_a_model_that_never_finds_as_many_has_a_score_in_at_most_five_percent_of_cases(images: int) -> None:
-    """A share of 0.05 of 200 cases is exceeded by three standard errors at 0.096."""
-    for never in (0.1, 0.12):
-        assert risk(never, images, False, 200)[0] <= 0.096
+from tests.helpers import refusal
 
 
 def capital(losses: list[float], most: float) -> float:

@@ -11,7 +11,7 @@ from torch import nn
 
 from openmmlab_tools.evaluation.matching import Matches, match
 from openmmlab_tools.evaluation.thresholds import Thresholds, best_scores, find_thresholds, write_thresholds
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 BOX, BESIDE, NEAR, FAR = [0., 0., 10., 10.], [0., 0., 10., 8.], [0., 0., 10., 6.], [50., 50., 10., 10.]
 NONE = 2  # no class, after classes 0 and 1

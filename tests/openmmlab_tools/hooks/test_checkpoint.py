@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.hooks import PortableLogHook
 from openmmlab_tools.hooks.checkpoint import DurableCheckpointHook, WholeFileBackend
-from tests.conftest import read_anywhere
+from tests.helpers import read_anywhere
 
 
 class Run:

@@ -16,7 +16,7 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from openmmlab_tools.errors import UserError
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 NAN, INF, STEEP = float('nan'), float('inf'), 7
 

@@ -11,8 +11,9 @@ from mmengine.config import Config
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.hooks.same_state import ACCUMULATED, STATE
-from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
+from tests.helpers import read_anywhere, refusal, toy_overrides
 from tests.openmmlab_tools.engine.test_run import run_log
+from tests.openmmlab_tools.toy import SEGMENTOR
 
 LINEAR = dict(type='LinearLR', begin=0, end=2, start_factor=0.5, by_epoch=False)
 POLY = dict(type='PolyLR', power=1., begin=0, end=4, by_epoch=False)
@@ -20,14 +21,15 @@ POLY = dict(type='PolyLR', power=1., begin=0, end=4, by_epoch=False)
 SHORT = {'train_cfg.max_iters': 2, 'param_scheduler': [LINEAR, POLY], 'custom_hooks': [dict(type='EMAHook')]}
 LONGER = {**SHORT, 'train_cfg.max_iters': 4}
 # Seven iterations, which update the weights in the 4th and in the 7th.
-ACCUMULATING = {'train_cfg.max_iters': 7, 'optim_wrapper.accumulative_counts': 4, 'model.backbone.drop_path_rate': 0.3}
+ACCUMULATING = {'train_cfg.max_iters': 7, 'optim_wrapper.accumulative_counts': 4,
+                'model.decode_head.dropout_ratio': 0.3}
 
 
 def toy(data: Path, folder: Path, options: dict[str, object]) -> Config:
     small = {'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
              'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'default_hooks.checkpoint.interval': 2,
              'default_hooks.checkpoint.max_keep_ckpts': -1, 'log_level': 'INFO', 'randomness': dict(seed=3)}
-    return load_config(UPERNET, toy_overrides(data, **{**small, **options}), str(folder))
+    return load_config(SEGMENTOR, toy_overrides(data, **{**small, **options}), str(folder))
 
 
 @pytest.fixture(scope='module')
@@ -59,7 +61,7 @@ def test_a_longer_schedule_is_told_and_the_rate_stays_and_a_complete_training_sa
     ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3, weight_decay=0.05)}, '',
      'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
     ({'optim_wrapper.optimizer.type': 'Adam'}, '', 'the optimizer is Adam (not AdamW)'),  # with the same state
-    ({'optim_wrapper.paramwise_cfg': None}, '', 'backbone.stages.0.blocks.0.attn.q.weight in the optimizer is number '),
+    ({'optim_wrapper.paramwise_cfg': None}, '', 'backbone.layer1.0.conv1.weight in the optimizer is number '),
     ({'model.backbone.frozen_stages': 1}, '', ' in the optimizer is not set (not number '),
     ({'param_scheduler': [POLY]}, '', 'the schedule of the optimizer is PolyLR (not LinearLR and PolyLR)'),
     ({'param_scheduler': None}, '', 'the schedule of the optimizer is none (not LinearLR and PolyLR)'),

@@ -13,7 +13,7 @@ from PIL import Image
 
 from openmmlab_tools.pictures.bands import Pixels, decode_bands, read_bands, read_header, read_view, to_view
 from openmmlab_tools.pictures.images import EXIF_ORIENTATION, read_image
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 TYPES = ('uint8', 'uint16', 'float32')
 

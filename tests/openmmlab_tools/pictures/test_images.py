@@ -14,7 +14,7 @@ from PIL import Image
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.data.image_files import faults_of
 from openmmlab_tools.pictures.images import EXIF_ORIENTATION, read_image, size_as_loaded
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 DAMAGED = 'image {} cannot be read: it is damaged or not an image'

@@ -13,7 +13,7 @@ from openmmlab_tools.data.datasets import SampleFiles
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.own_data.channels import joined, moments_of
 from openmmlab_tools.own_data.file_checks import check_sample
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 
 def load(path: Path, **settings: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from openmmlab_tools.pictures.bands import read_bands, read_header
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.sources import images_of, pages_of
 from openmmlab_tools.readers.form.label_map_files import open_label_map
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 GREYS = 51, 102, 204  # of the palette that Pillow takes
 SEVERAL = 'has 3 images (pages or frames), but only the first is read: save each of them as a file of its own'

@@ -13,7 +13,7 @@ from pycocotools.coco import COCO
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.pictures.painting import paint_boxes
 from openmmlab_tools.pictures.prediction import Prediction, to_coco
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.pictures import MOVED, is_painted, random_image
 
 OBJECTS = Prediction((40, 60), ('cat', 'dog'), np.float32([[10, 5, 30, 15.123], [1, 2, 9, 9], [2, 2, 40, 30]]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.predict.options import check_options
 from openmmlab_tools.predict.tiles import Tiling
-from tests.conftest import refusal
+from tests.helpers import refusal
 
 ODD = st.one_of(st.text(max_size=3), st.binary(max_size=2), st.booleans(), st.complex_numbers(), st.floats(),
                 st.integers(-3, 3), st.lists(st.integers(), max_size=2), st.dictionaries(st.integers(), st.integers()),

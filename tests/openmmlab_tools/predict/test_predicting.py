@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mmengine.infer import BaseInferencer
 from PIL import Image
-from pycocotools import mask as coco_mask
 
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
-from tests.conftest import ROOT, Models, refusal
+from tests.helpers import Models, refusal
 from tests.pictures import random_image
 from tests.tools.conftest import Exploit
 
@@ -47,7 +45,8 @@ def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_t
                                 (checkpoint, 'cuda:99', "device 'cuda:99' cannot be used")):
         assert words in refusal(build_inferencer, load_config(config), path, device)
     assert not Path('hacked').exists()
-    told = refusal(build_inferencer, load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'), 'x.pth')
+    (tmp_path / 'classifier.py').write_text("default_scope = 'mmpretrain'\nmodel = dict(type='ImageClassifier')")
+    told = refusal(build_inferencer, load_config(tmp_path / 'classifier.py'), 'x.pth')
     assert 'is for mmpretrain, but only predictions of mmdet and mmseg can be' in told
 
 
@@ -98,34 +97,6 @@ def test_sizes_are_those_after_rotation_and_what_cannot_be_predicted_is_one_sent
     for source, words in ((cut, f'image {cut} cannot be read: it is damaged'), (
             np.zeros((1, 9999, 3), np.uint8), 'image of 1 x 9999 pixels (height x width) cannot be predicted (')):
         assert refusal(list, infer(inferencer, source)).startswith(words)
-
-
-@pytest.fixture
-def nuclei() -> BaseInferencer:
-    return build_inferencer(load_config(ROOT / 'demo/nuclei/config.py'), ROOT / 'demo/nuclei/model.safetensors', 'cpu')
-
-
-def test_images_of_several_sizes_are_one_batch_and_have_the_boxes_that_they_have_alone(
-        nuclei: BaseInferencer, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = read_image(ROOT / 'demo/nuclei/example.png')
-    images = [image[:96, :128], image[:128, :96], image[100:196, 100:196]]
-    alone, calls = [*infer(nuclei, images)], []
-    forward = nuclei.forward
-    monkeypatch.setattr(nuclei, 'forward', lambda data: calls.append(len(data['inputs'])) or forward(data))
-    for one, other in zip(infer(nuclei, images, batch_size=3), alone, strict=True):
-        assert len(one.boxes) == len(other.boxes) > 0 and one.masks == other.masks
-        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
-    assert calls == [3]
-
-
-def test_a_detector_finds_in_tiles_what_it_finds_in_the_whole_image(nuclei: BaseInferencer) -> None:
-    image = read_image(ROOT / 'demo/nuclei/example.png')
-    (whole,), (tiled,) = infer(nuclei, image), infer(nuclei, image, batch_size=2, tile=240, overlap=80)
-    assert tiled.size == whole.size == tuple(tiled.masks[0]['size']) and tiled.image is image
-    sure, found = (one.above(0.7) for one in (whole, tiled))
-    overlaps = coco_mask.iou(sure.masks, found.masks, [0] * len(found.masks))
-    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(found.boxes)) <= 2
-    assert np.mean(overlaps.max(axis=1) > 0.8) > 0.9
 
 
 def test_a_stream_reads_only_what_is_asked_for(trained: Models, image: Path) -> None:

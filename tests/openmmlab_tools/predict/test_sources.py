@@ -21,7 +21,7 @@ from openmmlab_tools.errors import UserError
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.sources import BrokenVideo, images_of, pages_of
 from openmmlab_tools.texts import printable
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.pictures import random_image
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,8 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
 
-from cpvt_mm.data_config import new_config
-from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.written_labels import write_labels
-from openmmlab_tools.readers.form.dataset import LabelledData
+from openmmlab_tools.readers.form.dataset import LabelledData, Picture
 from tests.tools.conftest import save
 
 WIDTH, HEIGHT = 80, 60
@@ -41,21 +39,15 @@ NO_WORKERS = {f'{split}_dataloader.{key}': value for split in ('train', 'val', '
               for key, value in (('num_workers', 0), ('persistent_workers', False))}
 
 
-def made(write: Write | None, root: Path, *args: Any, out: str = 'my.py', **options: Any) -> tuple[Config, list[str]]:
-    """Writes data to `root/data`, unless they are there, and a config for them; returns the config and what is told.
-
-    The backbone is nano, which has no weights to fetch, unless another one is given; the work dir is `root/work`.
-    """
-    if write:
-        write(root / 'data')
-    arch = {} if {'arch', 'base'} & options.keys() or len(args) > 1 else dict(arch='nano')
-    lines = new_config(root / 'data', root / out, *args, **arch, **options)
-    return load_config(root / out, NO_WORKERS, str(root / 'work')), lines
-
-
 def dataset(cfg: Config, split: str) -> BaseDataset:
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+
+
+def stems(data: BaseDataset | Sequence[Picture]) -> list[str]:
+    paths = [data.get_data_info(index)['img_path'] if isinstance(data, BaseDataset) else data[index].path
+             for index in range(len(data))]
+    return [Path(path).stem.rpartition(' ')[2] for path in paths]
 
 
 def loaded(data: LabelledData, out: Path) -> dict[str, BaseDataset]:

@@ -21,7 +21,7 @@ from openmmlab_tools.errors import UserError
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.layouts import ReadingOptions
 from openmmlab_tools.readers.own_data import find_data
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.openmmlab_tools.readers.layouts import PIXELS, POLYGON, text
 from tests.tools.conftest import save

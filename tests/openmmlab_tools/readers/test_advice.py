@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_tools.readers.form.brushes import read_brush
 from openmmlab_tools.readers.own_data import find_data, task_for
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from openmmlab_tools.readers.own_data import find_data
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.tools.conftest import save
 

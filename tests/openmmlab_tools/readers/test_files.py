@@ -19,7 +19,7 @@ from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.files import to_patterns
 from openmmlab_tools.readers.layouts import ReadingOptions
 from openmmlab_tools.readers.own_data import DEFAULTS, find_data
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.openmmlab_tools.readers.layouts import PIXELS, XML, label_map, text
 from tests.tools.conftest import save

@@ -3,28 +3,23 @@ import json
 import random
 import re
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mmengine.dataset import BaseDataset
-from mmengine.logging import MessageHub
 from pycocotools import mask as coco_mask
 
-from openmmlab_tools.data.config_datasets import check_before_training
-from openmmlab_tools.engine import train
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.own_data.channels import measure_bands
 from openmmlab_tools.own_data.descriptions import describe_data
 from openmmlab_tools.own_data.image_sizes import fit_images
 from openmmlab_tools.own_data.written_labels import write_labels
-from openmmlab_tools.readers.form.dataset import LabelledData, Picture
+from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.splits import split_in
 from openmmlab_tools.readers.layouts import ReadingOptions
 from openmmlab_tools.readers.own_data import find_data, task_for
-from tests.conftest import ROOT, refusal
+from tests.helpers import ROOT, refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.tools.conftest import contents, save
 
@@ -38,12 +33,6 @@ def read(write: layouts.Write, root: Path, **options: object) -> LabelledData:
     return data
 
 
-def stems(data: BaseDataset | Sequence[Picture]) -> list[str]:
-    paths = [data.get_data_info(index)['img_path'] if isinstance(data, BaseDataset) else data[index].path
-             for index in range(len(data))]
-    return [Path(path).stem.rpartition(' ')[2] for path in paths]
-
-
 @pytest.mark.parametrize('are_masks, write', [
     *((False, write) for writers in layouts.BOXES.values() for write in writers),
     *((True, write) for writers in layouts.MASKS.values() for write in writers)])
@@ -52,7 +41,7 @@ def test_objects_are_read_and_written(are_masks: bool, write: layouts.Write, tmp
     assert set(data.splits) == {'train', 'val'} and task_for(data, None, None) == (
         'instances' if are_masks else 'boxes')
     for split, found in layouts.loaded(data, tmp_path / 'out').items():
-        assert stems(data.splits[split]) == stems(found) == layouts.names_of(split)
+        assert layouts.stems(data.splits[split]) == layouts.stems(found) == layouts.names_of(split)
         assert found.metainfo['classes'] == layouts.CLASSES
         for index in range(2):
             info = found.get_data_info(index)
@@ -75,7 +64,7 @@ def test_label_maps_are_read_and_named_where_they_have_classes(write: layouts.Wr
     data = read(write, tmp_path / 'data')
     assert data.is_semantic and len(data.classes) == 2
     for split, found in layouts.loaded(data, tmp_path / 'out').items():
-        assert stems(found) == layouts.names_of(split)
+        assert layouts.stems(found) == layouts.names_of(split)
         np.testing.assert_array_equal(found[0]['gt_seg_map'], layouts.label_map())
         own = [one.label_map for one in data.splits[split]]
         copied = len(list((tmp_path / f'out/{split}').rglob('*.png')))
@@ -139,7 +128,7 @@ def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Pa
     layouts.text(tmp_path / 'data/my.yaml', f'path: {tmp_path}/elsewhere\ntrain: images/train\n'
                  'val: ../elsewhere/images/val\nnames: {0: no, 1: 007}')
     data = find_data(tmp_path / 'data/my.yaml')
-    assert [stems(data.splits[split]) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
+    assert [layouts.stems(data.splits[split]) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
     found = layouts.loaded(data, tmp_path / 'out')['train']
     assert len(found.get_data_info(0)['instances']) == 1 and found.metainfo['classes'] == ('no', '007')
     assert Path(found.get_data_info(0)['img_path']).is_file()
@@ -155,15 +144,8 @@ def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: P
         save(tmp_path / f'real/{place}.jpg', layouts.PIXELS)
     layouts.text(tmp_path / 'real/Annotations/.hidden.xml', 'nothing')
     data = find_data(tmp_path / 'data')
-    assert stems(data.splits['train']) == ['a', 'b'] and any('1 links lead nowhere' in line for line in data.notes)
-
-
-def test_images_without_objects_are_kept_and_may_be_left_out(tmp_path: Path) -> None:
-    save(tmp_path / 'data/images/train/empty.jpg', layouts.PIXELS)
-    for drop_empty, expected in ((False, ['a', 'b', 'empty']), (True, ['a', 'b'])):
-        cfg, lines = layouts.made(layouts.yolo, tmp_path, out=f'{drop_empty}.py', drop_empty=drop_empty)
-        assert stems(layouts.dataset(cfg, 'train')) == expected
-        assert any('1 images of train have no objects: they teach' in line for line in lines)
+    assert layouts.stems(data.splits['train']) == ['a', 'b']
+    assert any('1 links lead nowhere' in line for line in data.notes)
 
 
 @pytest.mark.parametrize('name, split', [
@@ -176,7 +158,7 @@ def test_a_split_is_a_whole_word(name: str, split: str) -> None:
 def test_a_file_that_is_named_is_for_training(tmp_path: Path) -> None:
     layouts.coco(tmp_path)
     data = find_data(tmp_path / 'annotations/instances_val2017.json', val='0.5')
-    assert sorted(stems(data.splits['train']) + stems(data.splits['val'])) == ['c', 'd']
+    assert sorted(layouts.stems(data.splits['train']) + layouts.stems(data.splits['val'])) == ['c', 'd']
 
 
 def test_oriented_boxes_are_clipped_at_the_border(tmp_path: Path) -> None:
@@ -219,39 +201,6 @@ def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:
     data = find_data(tmp_path)
     write_labels(tmp_path / 'out', data)
     assert len(data.splits['train'][0].objects) == 100_000 and time.process_time() - begin < 20
-
-
-def test_thin_structures_keep_their_pixels(tmp_path: Path) -> None:
-    thin = np.zeros((600, 800), np.uint8)
-    thin[:, 100:103] = 1
-    cfg, lines = layouts.made(layouts.maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: thin), tmp_path)
-    assert cfg.scale == (800, 600) and cfg.crop_size == (320, 320)
-    assert layouts.dataset(cfg, 'train')[0]['inputs'].shape == (3, 320, 320)
-    assert any(line.startswith('The thinnest class is 3.0 pixels wide') for line in lines)
-
-
-def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> None:
-    cfg, _ = layouts.made(layouts.maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: layouts.label_map()[
-        :40 if name == 'd' else 60]), tmp_path)
-    check_before_training(cfg, ['val'])
-    cfg.val_dataloader.batch_size = 2
-    assert 'val_dataloader.batch_size is 2, but images have several sizes' in refusal(
-        check_before_training, cfg, ['val'])
-    cfg.val_dataloader.dataset.pipeline[1] = dict(type='Resize', scale=(64, 64), keep_ratio=False)
-    check_before_training(cfg, ['val'])
-
-
-@pytest.mark.slow
-def test_batches_without_objects_train(tmp_path: Path) -> None:
-    def write(root: Path) -> None:
-        layouts.yolo_polygons(root)
-        for name in 'efgh':
-            save(root / f'images/train/{name}.jpg', layouts.PIXELS)
-
-    cfg, _ = layouts.made(write, tmp_path, iters=6, batch=1)
-    train(cfg)
-    assert (tmp_path / 'work/iter_6.pth').exists()
-    assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.painted_samples import MOST, draw_sheet
-from tests.conftest import MASK_RCNN, toy_overrides
+from tests.helpers import toy_overrides
+from tests.openmmlab_tools.toy import DETECTOR
 
 
 def test_a_part_of_many_objects_is_painted_and_the_title_tells_how_many(data: Path) -> None:
@@ -15,7 +16,7 @@ def test_a_part_of_many_objects_is_painted_and_the_title_tells_how_many(data: Pa
                  for image in (first, second))
     coco['annotations'] = [dict(few, id=1), *(dict(many, id=number) for number in range(2, 20 * MOST + 3))]
     file.write_text(json.dumps(coco))
-    sheet = draw_sheet(load_config(MASK_RCNN, toy_overrides(data)), 'train')
+    sheet = draw_sheet(load_config(DETECTOR, toy_overrides(data)), 'train')
     assert sheet
     titles = [axes.get_title() for axes in sheet.axes]
     assert Path(first['file_name']).name in titles

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openmmlab_tools.readers.form.folder import IMAGE_WORDS, LABEL_WORDS, words_of
 from openmmlab_tools.readers.form.splits import split_in
 from openmmlab_tools.readers.own_data import find_data
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.tools.conftest import save
 

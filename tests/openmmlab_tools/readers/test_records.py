@@ -1,8 +1,6 @@
 """Records are read as they are: nothing is chosen, doubled, clipped, shifted or ignored without a sentence."""
 import json
 import random
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,16 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmmlab_tools.data.config_datasets import plan_checks
-from openmmlab_tools.data.findings import Kind
-from openmmlab_tools.own_data.checking import account_of
-from openmmlab_tools.own_data.measuring import MOST_ROWS, read_pictures, to_table
-from openmmlab_tools.own_data.painted_samples import draw_sheet
+from openmmlab_tools.own_data.measuring import MOST_ROWS, to_table
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.settling import MOST_OUTSIDE
 from openmmlab_tools.readers.layouts import ReadingOptions
 from openmmlab_tools.readers.own_data import about_masks, find_data, task_for
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.openmmlab_tools.readers.box_layouts import WRITERS, change_records
 from tests.openmmlab_tools.readers.layouts import PERCENT, PIXELS, POLYGON, label_map, text
@@ -91,46 +85,6 @@ def test_a_mask_beyond_the_border_keeps_its_place(tmp_path: Path) -> None:
 
 # COCO
 
-def coco_with(change: Callable[[dict[str, Any]], object]) -> layouts.Write:
-    return partial(layouts.coco, change=lambda split, content: change(content))
-
-
-@pytest.mark.parametrize('key', ['ignore', 'iscrowd'])
-def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> None:
-    """In the account, in the sheet of samples, and in the account that check makes of a COCO file itself."""
-    def change(content: dict[str, Any]) -> None:
-        first = content['annotations'][0]
-        content['annotations'].append(dict(first, id=9, bbox=[40, 20, 20, 30], **{key: 1}))
-
-    cfg, lines = layouts.made(coco_with(change), tmp_path, 'boxes')
-    assert f'6 objects were seen, and 4 are used; left out: 2 objects have {key}=1: losses and metrics ignore them' in (
-        ' '.join(lines))
-    written = layouts.dataset(cfg, 'train').get_data_info(0)['instances']
-    assert [one['ignore_flag'] for one in written] == [0, 1]
-    plain, _ = layouts.made(layouts.coco, tmp_path / 'two', 'boxes')
-    shown, expected = (draw_sheet(one, 'train') for one in (cfg, plain))
-    assert shown and expected
-    for axes, others in zip(shown.axes, expected.axes, strict=True):
-        assert all((one.get_array() == other.get_array()).all()
-                   for one, other in zip(axes.images, others.images, strict=True))
-    for split in ('train', 'val'):
-        cfg[f'{split}_dataloader'].dataset.ann_file = str(
-            tmp_path / f'data/annotations/instances_{split}2017.json')
-        cfg[f'{split}_dataloader'].dataset.data_prefix = dict(img=f'{split}2017/')
-    plan = plan_checks(cfg)[0]
-    account = account_of(plan, read_pictures(plan, []).account)
-    assert account[1].startswith('3 objects were seen, and 2 are used; left out: 1 objects ')
-
-
-def test_check_finds_objects_that_are_annotated_twice(tmp_path: Path) -> None:
-    cfg, _ = layouts.made(layouts.coco, tmp_path, 'boxes')
-    file = Path(cfg.train_dataloader.dataset.ann_file)
-    coco = json.loads(file.read_text())
-    coco['annotations'].append(dict(coco['annotations'][0], id=77))
-    file.write_text(json.dumps(coco))
-    found = [one for one in plan_checks(cfg)[0].findings if one.kind is Kind.SAID_TWICE]
-    assert len(found) == 1 and 'twice, in annotations 1 and 77' in found[0].detail and not found[0].is_error
-
 
 @pytest.mark.parametrize('isthing, words', [
     (0, 'left out: 4 objects are segments of stuff (isthing is 0), such as sky'),
@@ -162,10 +116,6 @@ def test_objects_without_a_mask_are_named_with_both_remedies(tmp_path: Path) -> 
     assert line.startswith('3 of 4 objects have a mask, but the task is boxes, because 1 have none, such as one of a.')
     assert 'give these a mask, or remove them' in line
     assert '(1 of 4 objects have no mask, such as one of a.jpg)' in refusal(task_for, data, 'instances', None)
-    _, lines = layouts.made(None, tmp_path, out='one.py')
-    assert line in lines
-    _, lines = layouts.made(None, tmp_path, 'boxes', out='two.py')
-    assert line not in lines
 
 
 # Label Studio
@@ -283,41 +233,8 @@ def test_values_of_mots_are_classes_and_objects(tmp_path: Path) -> None:
 
 # The whole account
 
-def test_the_account_is_whole_in_its_file_and_short_in_the_terminal(tmp_path: Path) -> None:
-    names = [f'class{index:04}' for index in range(1000)]
-
-    def write(root: Path) -> None:
-        layouts.coco(root, lambda split, content: content.update(
-            categories=[dict(id=index, name=name) for index, name in enumerate(names)],
-            annotations=[dict(id=index, image_id=1, category_id=index, bbox=[index / 20, 10, 20, 30])
-                         for index in range(1000 if split == 'train' else 3)]))
-        for name in range(40):
-            save(root / f'train2017/x{name}.jpg', PIXELS)
-            text(root / f'notes/{name}.md', 'x')
-
-    _, lines = layouts.made(write, tmp_path, 'boxes')
-    assert max(map(len, lines)) < 600
-    assert any(line.startswith('val has no object of class class0003, class0004') and line.endswith('and 987 more.')
-               for line in lines)
-    account = (tmp_path / 'my_annotations/account.txt').read_text()
-    summary, _, details = account.partition('\n\n')
-    assert summary.splitlines() == [line for line in lines if line in summary.splitlines()]
-    assert all(f'train2017/x{name}.jpg' in details and f'notes/{name}.md' in details for name in range(40))
-    assert all(f'train: {name}: 1 objects in 1 images' in details for name in names)
-    assert f'val: {names[-1]}: 0 objects in 0 images' in details
-
 
 def test_a_table_of_many_classes_is_cut_and_says_so() -> None:
     table = to_table(dict(classes={f'c{index}': dict(images=1, pixels=0.1) for index in range(MOST_ROWS + 5)}))
     assert table.row_count == MOST_ROWS and table.caption == (
         'and 5 more classes: --out writes all to statistics.json')
-
-
-def test_the_account_has_the_data_for_validation(tmp_path: Path) -> None:
-    layouts.yolo(tmp_path / 'data')
-    layouts.yolo(tmp_path / 'other')
-    text(tmp_path / 'other/README.md', 'x')
-    layouts.made(None, tmp_path, 'boxes', val=str(tmp_path / 'other'))
-    account = (tmp_path / 'my_annotations/account.txt').read_text()
-    assert account.count('and 1 left out: README.md.') == 1 and '# the data for validation' in account
-

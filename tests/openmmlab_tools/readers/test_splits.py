@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from openmmlab_tools.readers.form.dataset import LabelledData, Picture
 from openmmlab_tools.readers.form.splits import CROP, take_share
 from openmmlab_tools.readers.own_data import find_data
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers.layouts import yolo
 
 CROPS = tuple(f'slide{slide}_{x}_512.png' for slide in range(3) for x in range(5))

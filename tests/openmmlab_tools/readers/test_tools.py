@@ -7,7 +7,7 @@ import pytest
 
 from openmmlab_tools.readers.own_data import find_data
 from openmmlab_tools.readers.tools import OTHERS, TOOLS
-from tests.conftest import refusal
+from tests.helpers import refusal
 from tests.openmmlab_tools.readers import layouts
 from tests.tools.conftest import save
 

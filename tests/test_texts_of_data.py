@@ -14,10 +14,9 @@ from cpvt_mm.data_config import new_config
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine import test as evaluate
 from openmmlab_tools.errors import UserError
-from openmmlab_tools.own_data.image_sizes import name_sizes
 from openmmlab_tools.predict.predicting import build_inferencer, infer
 from openmmlab_tools.texts import CONTROLS
-from tests.conftest import read_anywhere
+from tests.helpers import read_anywhere
 from tests.odd_texts import file_names, is_half, names
 from tests.openmmlab_tools.readers.layouts import NO_WORKERS
 from tests.tools.conftest import change_annotations, save
@@ -131,11 +130,3 @@ def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, caps
     image = next((tmp_path / 'data/images/validation').iterdir())
     prediction, = infer(inferencer, image)
     assert prediction.plot(0.).any() and prediction.classes == READ
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
-def test_sizes_that_are_told_occur(sizes: list[tuple[int, int]]) -> None:
-    told = [tuple(map(int, text.split(' x '))) for text in name_sizes(np.array(sizes))]
-    assert {*told} <= {*sizes}
-    areas, all_areas = ([width * height for width, height in some] for some in (told, sizes))
-    assert (areas[0], areas[2]) == (min(all_areas), max(all_areas)) and areas == sorted(areas)
