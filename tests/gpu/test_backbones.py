@@ -17,7 +17,7 @@ from tests.all_encodings import ENCODINGS, LEARNT_BIASES
 from tests.backbones import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
 from tests.models.test_running import TEN_SIZES
 from tests.tokens.test_padding import SIZES, assert_maps_are_those_of_alone
-from tests.zoo.test_renaming import shaken
+from tests.zoo.checkpoints import shaken
 
 pytestmark = pytest.mark.gpu
 
