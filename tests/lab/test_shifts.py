@@ -10,7 +10,8 @@ from lab.commands.corner_classifier import PLACES, Classifier, accuracy, draw
 from lab.commands.image_shifts import SHIFTS, canvas, compare_boxes, compare_maps, measure
 from lab.commands.toy_quarters import quarters, write_toy_quarters
 from openmmlab_tools.pictures.prediction import Prediction
-from tests.conftest import UPERNET, Models, refusal
+from tests.backbones import UPERNET
+from tests.helpers import Models, refusal
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run, read_rows
 
