@@ -11,7 +11,7 @@ from cpvt_mm.zoo.members import APACHE, RELEASED, SCHEME
 from openmmlab_tools.checkpoints.fetching import cache_file, on_hub, size_of
 from openmmlab_tools.config_files import base_for, check_model_of, check_new, to_delta
 from openmmlab_tools.config_text import assignments, comment
-from openmmlab_tools.data.config_datasets import task_of
+from openmmlab_tools.data.uses import task_of
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.files import check_free, write_text
 from openmmlab_tools.own_data.channels import Bands, measure_bands

@@ -17,7 +17,7 @@ from openmmlab_tools.data.config_datasets import plan_checks
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine import test as run_test
-from openmmlab_tools.own_data.checking import try_split
+from openmmlab_tools.own_data.checking import try_sample
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.predict.predicting import build_inferencer, infer, predict
 from tests.backbones import MASK_RCNN, UPERNET
@@ -102,7 +102,7 @@ def test_the_advice_for_images_with_alpha_works(config: Path, data: Path) -> Non
         pipeline[:] = [dict(type='openmmlab_tools.LoadBandsFromFile', channels=4), *(
             step for step in pipeline[1:-1] if step.type != 'PhotoMetricDistortion'),
             dict(type='Normalize', mean=[99.] * 4, std=[9.] * 4, to_rgb=False), pipeline[-1]]
-        assert not [*try_split(cfg, split)]
+        assert not [*try_sample(f'{split}_dataloader', cfg[f'{split}_dataloader'], cfg.default_scope)]
 
 
 @pytest.mark.parametrize('channels, options, words', [
@@ -124,7 +124,7 @@ def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
     for name, values in (('train1', np.ones((4, *SIZE), np.float32)), ('train0', np.ones((3, *SIZE), np.uint16))):
         write_planes(tmp_path / f'data/train/images/{name}.tif', values)
     plan = plan_checks(cfg, ['train'])[0]
-    found = {(one.kind, Path(one.file).stem) for checked in check_files(cfg, plan) for one in checked.findings}
+    found = {(one.kind, Path(one.file).stem) for checked in check_files(plan) for one in checked.findings}
     assert found == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}
 
 

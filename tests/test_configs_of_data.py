@@ -48,7 +48,7 @@ def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> 
     written = layouts.dataset(cfg, 'train').get_data_info(0)['instances']
     assert [one['ignore_flag'] for one in written] == [0, 1]
     plain, _ = made(layouts.coco, tmp_path / 'two', 'boxes')
-    shown, expected = (draw_sheet(one, 'train') for one in (cfg, plain))
+    shown, expected = (draw_sheet(one.train_dataloader.dataset.to_dict(), one.default_scope) for one in (cfg, plain))
     assert shown and expected
     for axes, others in zip(shown.axes, expected.axes, strict=True):
         assert all((one.get_array() == other.get_array()).all()

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     say(*faults)
     sheet = out.with_name(f'{out.stem}_annotations') / 'samples.png'
     with doing('Painting samples ...'):
-        painted = draw_sheet(cfg, 'train')
+        painted = draw_sheet(cfg.train_dataloader.dataset.to_dict(), cfg.default_scope)
     if painted:
         write_figure(sheet, painted)
         say(f'Look at {sheet}: it shows what was read.')

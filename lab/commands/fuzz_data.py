@@ -50,13 +50,13 @@ def run_case(kind: str, root: Path, base: Path) -> None:
         new_config(root, config, base=str(base))
     cfg = load_config(config)
     plans = plan_checks(cfg)
-    results = [(plan, list(check_files(cfg, plan))) for plan in plans]
+    results = [(plan, list(check_files(plan))) for plan in plans]
     findings = [*(finding for plan in plans for finding in plan.findings),
                 *(finding for _, checks in results for one in checks for finding in one.findings),
                 *(finding for _, finding in find_copies(results))]
     console = Console(file=io.StringIO())
     console.print(to_table_of_findings(findings))
-    measure_all(cfg, results, console)
+    measure_all(results, console)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         for plan in plans:
             if not any(finding.kind in plan.fatal for finding in plan.findings):

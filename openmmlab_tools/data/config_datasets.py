@@ -34,11 +34,10 @@ from .datasets import (
     check_annotations,
     known_classes,
     layout_of,
-    loads_masks,
-    unwrap,
 )
 from .findings import FATAL, Finding, Kind, sentence_of
 from .named_files import check_presence, check_sizes
+from .uses import DatasetUse, uses_of
 
 LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
 
@@ -46,8 +45,7 @@ LOOKED_AT = 100  # images, evenly chosen, whose EXIF data is read before a run
 @dataclass
 class Plan:
     """The faults in the annotations of one dataset, and the files that are still to check."""
-    splits: list[str]  # whose dataloaders have the dataset: 'train', 'val', 'test', or several of them
-    name: str  # the dotted name of the dataset's config
+    use: DatasetUse
     dataset: BaseDataset | None = None  # see `build_unread`; None if it cannot be built
     heads: dict[str, int] = field(default_factory=dict)  # that must have its classes, each with its `num_classes`
     findings: list[Finding] = field(default_factory=list)  # found without decoding files
@@ -55,94 +53,98 @@ class Plan:
     # The kinds with which a run would fail, or learn or test wrong classes, masks or images.
     fatal: set[Kind] = field(default_factory=lambda: {kind for kind in Kind if kind.weight == FATAL})
 
+    @property
+    def splits(self) -> list[str]:
+        return self.use.splits
+
+    @property
+    def name(self) -> str:
+        return self.use.name
+
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
-    plans = _plans(cfg, splits)
-    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
-    _forget_named(cfg, splits, plans)
-    for plan in plans:
-        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
-        if shared and plan.splits != ['train']:
-            plan.findings.append(Finding(
-                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
-                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
+    """Checks the annotations of the datasets of some splits, and plans the checks of their files."""
+    plans = [_plan(use) for use in uses_of(cfg, splits)]
+    _note_shared(plans)
+    if _forget_named(plans, plans):  # only then it is worth the time to read the annotations of the other splits
+        _forget_named(plans, [_plan(use) for use in uses_of(cfg, [split for split in SPLITS if split not in splits])])
     return plans
 
 
-def _plans(cfg: Config, splits: Sequence[str]) -> list[Plan]:
-    datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
-    for split in splits:
-        loader = cfg.get(f'{split}_dataloader')
-        for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
-            # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
-            key = repr({**dataset, 'pipeline': loads_masks(dataset)})
-            datasets.setdefault(key, ([], name, dataset))[0].append(split)
-    with in_scope(cfg.default_scope):
-        return [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+def _note_shared(plans: Sequence[Plan]) -> None:
+    """Finds images that are for training, and also in another dataset."""
+    trained = {os.path.normpath(sample.image) for plan in plans if plan.use.is_trained for sample in plan.samples}
+    for plan in plans:
+        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
+        if shared and plan.use.is_evaluated:
+            plan.findings.append(Finding(
+                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
+                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
 
 
-def _forget_named(cfg: Config, splits: Sequence[str], plans: Sequence[Plan]) -> None:
-    """Removes notes on images that another dataset of the config reads: all splits may share a folder."""
-    def forget(readers: Sequence[Plan]) -> bool:
-        read = {os.path.normpath(sample.image) for plan in readers for sample in plan.samples}
-        for plan in plans:
-            plan.findings[:] = [one for one in plan.findings
-                                if one.kind is not Kind.NOT_NAMED or os.path.normpath(one.file) not in read]
-        return any(one.kind is Kind.NOT_NAMED for plan in plans for one in plan.findings)
-
-    if forget(plans):  # only then it is worth the time to read the annotations of the other splits
-        forget(_plans(cfg, [split for split in SPLITS if split not in splits]))
+def _forget_named(plans: Sequence[Plan], readers: Sequence[Plan]) -> bool:
+    """Removes notes on images that a dataset of the config reads: all splits may share a folder. Returns whether there
+    are notes left.
+    """
+    read = {os.path.normpath(sample.image) for plan in readers for sample in plan.samples}
+    for plan in plans:
+        plan.findings[:] = [finding for finding in plan.findings
+                            if finding.kind is not Kind.NOT_NAMED or os.path.normpath(finding.file) not in read]
+    return any(finding.kind is Kind.NOT_NAMED for plan in plans for finding in plan.findings)
 
 
-def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
-    plan = Plan(splits, name)
-    findings = plan.findings
-    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg.get(f'{split}_evaluator')) for split in splits)
-    try:
-        plan.dataset = built = build_unread(dataset)
-        classes = known_classes(built) if layout_of(type(built)) != 'images' else None
-        keys = [*keys_of_classes(cfg.get('model') or {}, classes, cfg.default_scope)] if classes and (
-            not dataset.get('return_classes')) else []  # else the model compares with texts
-        plan.heads = {str(key): key.value for key in keys if key.name == 'num_classes' and isinstance(key.value, int)}
-        faults, plan.samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
-        if classes:
-            findings += _check_keys(keys, classes, is_trained='train' in splits)
-            if splits != ['train']:
-                findings += _check_limits(cfg, classes)
-        findings += [*faults, *check_presence(built, dataset, plan.samples)]
-    except FileFault as fault:
-        findings.append(Finding(Kind.DATASET, fault.file, fault.detail))
-    except UserError as error:  # of a store or an archive
-        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {str(error).rstrip(".")}'))
-    except Exception as error:  # datasets can raise any error
-        path = missing_file(error) if isinstance(error, FileNotFoundError) else None
-        findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
-            Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
-            f'is not checked ({explain(error)})'))
-    findings += _check_batches(cfg, splits, plan.samples)
-    for split in splits:
-        findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
+def _plan(use: DatasetUse) -> Plan:
+    plan = Plan(use)
+    with in_scope(use.scope):
+        try:
+            _check_dataset(plan, use)
+        except FileFault as fault:
+            plan.findings.append(Finding(Kind.DATASET, fault.file, fault.detail))
+        except UserError as error:  # of a store or an archive
+            plan.findings.append(Finding(Kind.DATASET, use.name, f'cannot be read: {str(error).rstrip(".")}'))
+        except Exception as error:  # datasets can raise any error
+            path = missing_file(error) if isinstance(error, FileNotFoundError) else None
+            plan.findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
+                Kind.NOT_BUILT, _annotation_file(use.dataset) or str(use.dataset.get('type')),
+                f'is not checked ({explain(error)})'))
+        for name, loader in use.loaders.items() if use.scope == 'mmseg' else ():
+            plan.findings += _check_batches(name, loader, plan.samples)
+        for name, evaluator in use.evaluators.items():
+            plan.findings += _check_evaluator(name, evaluator, use.dataset)
     plan.fatal |= {kind for kind, fails in ((Kind.DUPLICATE_ANNOTATION, getattr(plan.dataset, 'ANN_ID_UNIQUE', False)),
-                                            (Kind.MASK, needs_masks)) if fails}
+                                            (Kind.MASK, use.needs_masks)) if fails}
     return plan
 
 
-def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleFiles]) -> Iterator[Finding]:
+def _check_dataset(plan: Plan, use: DatasetUse) -> None:
+    """Builds the dataset of a plan, and compares its annotations with the model, and with the files that are there."""
+    plan.dataset = built = build_unread(use.dataset)
+    classes = known_classes(built) if layout_of(type(built)) != 'images' else None
+    keys = [*keys_of_classes(use.model, classes, use.scope)] if classes and (
+        not use.dataset.get('return_classes')) else []  # else the model compares with texts
+    plan.heads = {str(key): key.value for key in keys if key.name == 'num_classes' and isinstance(key.value, int)}
+    faults, plan.samples = check_annotations(built, use.needs_masks, use.is_evaluated)
+    if classes:
+        plan.findings += _check_keys(keys, classes, use.is_trained)
+        if use.is_evaluated:
+            plan.findings += _check_limits(use.model, use.scope, classes)
+    plan.findings += [*faults, *check_presence(built, use.dataset, plan.samples)]
+
+
+def _check_batches(name: str, loader: dict[str, Any], samples: Sequence[SampleFiles]) -> Iterator[Finding]:
     """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
-    for split in splits:
-        loader = cfg[f'{split}_dataloader']
-        resizes = [step for step in dicts(loader['dataset'].get('pipeline')) if step.get('type') == 'Resize']
-        if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
-                not step.get('keep_ratio') and step.get('scale') for step in resizes):
-            continue
-        first: dict[tuple[int, int], str] = {}  # of each size
-        for sample in samples:
-            with suppress(UserError):  # in a store, or damaged: other checks tell
-                first.setdefault(read_header(sample.image)[:2], sample.image)
-            if len(first) > 1:
-                yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
-                              f'several sizes ({" and ".join(first.values())}), which mmseg does not batch')
-                break
+    resizes = [step for step in dicts(loader['dataset'].get('pipeline')) if step.get('type') == 'Resize']
+    if name == 'train_dataloader' or loader.get('batch_size', 1) == 1 or any(
+            not step.get('keep_ratio') and step.get('scale') for step in resizes):
+        return
+    first: dict[tuple[int, int], str] = {}  # of each size
+    for sample in samples:
+        with suppress(UserError):  # in a store, or damaged: other checks tell
+            first.setdefault(read_header(sample.image)[:2], sample.image)
+        if len(first) > 1:
+            yield Finding(Kind.BATCH, f'{name}.batch_size', f'is {loader["batch_size"]}, but images have several sizes '
+                          f'({" and ".join(first.values())}), which mmseg does not batch')
+            return
 
 
 def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iterator[Finding]:
@@ -161,39 +163,24 @@ def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iter
                           f'{of_dataset}{more}')
 
 
-def _check_limits(cfg: Config, classes: Classes) -> Iterator[Finding]:
+def _check_limits(model: dict[str, Any], scope: str | None, classes: Classes) -> Iterator[Finding]:
     """Finds settings of a model with which the first validation would fail."""
-    model = cfg.get('model') or {}
-    for key in limits_of_boxes(model, classes, cfg.default_scope):
+    for key in limits_of_boxes(model, classes, scope):
         if key.value != key.needed:
-            queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, cfg.default_scope))
+            queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, scope))
             yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
                           f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
-    if slides_without_windows(model, cfg.default_scope):
+    if slides_without_windows(model, scope):
         yield Finding(Kind.WINDOWS, 'model.test_cfg.mode', 'is slide, but mmseg\'s Mask2FormerHead makes masks of the '
                       'whole image for each window')
-
-
-def task_of(cfg: Config) -> str:
-    """Returns the task that a config is for: 'boxes', 'instances', 'panoptic' or 'semantic'."""
-    if cfg.get('default_scope') == 'mmseg':
-        return 'semantic'
-    if any(str(metric.get('type')).endswith('PanopticMetric') for metric in dicts(cfg.get('val_evaluator'))):
-        return 'panoptic'
-    return 'instances' if asks_for_masks(cfg.get('val_evaluator')) else 'boxes'
-
-
-def asks_for_masks(evaluator: Any) -> bool:
-    """Returns whether a metric in the config of an evaluator compares masks."""
-    return any('segm' in (metric.get('metric') or ()) for metric in dicts(evaluator))
 
 
 def _annotation_file(dataset: dict[str, Any]) -> str:
     return os.path.join(str(dataset.get('data_root') or ''), str(dataset.get('ann_file') or ''))
 
 
-def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
-    for metric in dicts(cfg.get(name)):
+def _check_evaluator(name: str, evaluator: Any, dataset: dict[str, Any]) -> Iterator[Finding]:
+    for metric in dicts(evaluator):
         kind, of_dataset = str(metric.get('type')), str(dataset.get('type'))
         file = str(metric.get('ann_file') or '')
         if not file or os.path.normpath(file) == os.path.normpath(_annotation_file(dataset)):

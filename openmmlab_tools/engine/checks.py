@@ -10,8 +10,8 @@ from mmengine.logging import print_log
 from mmengine.runner import Runner
 from torch import nn
 
-from openmmlab_tools.data.config_datasets import asks_for_masks
 from openmmlab_tools.data.datasets import classes_of
+from openmmlab_tools.data.uses import asks_for_masks
 from openmmlab_tools.errors import UserError
 
 

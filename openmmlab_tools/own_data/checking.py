@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,18 @@ EXAMPLES = 3
 FINDINGS = 'findings.csv'
 
 
-def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Yields a finding if the pipeline fails on a sample of a split; for 'train', also the preprocessor and losses."""
-    name = f'{split}_dataloader.dataset'
-    model: Any = None
+def try_sample(name: str, dataloader: dict[str, Any], scope: str, build: Callable[[], Any] | None = None
+               ) -> Iterator[Finding]:
+    """Yields a finding if a pipeline fails on the first sample of a dataloader, which has a name; if a function that
+    builds the model is given, also if the preprocessor or the losses fail on it.
+    """
+    name, model = f'{name}.dataset', None
     try:
-        with in_scope(cfg.default_scope):
-            loader = Runner.build_dataloader(
-                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+        with in_scope(scope):
+            loader = Runner.build_dataloader({**dataloader, 'num_workers': 0, 'persistent_workers': False})
             sample = load_first(loader.dataset, name)
-            if split == 'train':
-                model = build_model(cfg)
+            if build:
+                model = build()
                 # BatchNorm needs at least two samples.
                 batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
                 with torch.no_grad():
@@ -88,16 +90,16 @@ def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
         unfinished.replace(out / FINDINGS)
 
 
-def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
+def check(plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
           ) -> list[tuple[Plan, list[Checked]]]:
-    """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
+    """Checks files, and adds all findings, also those of the plans, each with the splits of its dataset."""
     results = []
     for plan in plans:
         splits, checks = ', '.join(plan.splits), []
         for finding in plan.findings:
             add(splits, finding)
         missing = {(finding.kind, finding.file) for finding in plan.findings}
-        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console,
+        for checked in track(check_files(plan), splits, len(plan.samples), console=console,
                              disable=not console.is_terminal):
             checks.append(checked)
             for finding in checked.findings:
@@ -106,12 +108,12 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
         results.append((plan, checks))
     for plan, finding in find_copies(results):
         add(', '.join(plan.splits), finding)
-    reported = {split for plan in plans for split in plan.splits
-                if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
-    for split in SPLITS:
-        for finding in try_split(cfg, split) if cfg.get(f'{split}_dataloader') and split not in reported else ():
-            add(split, finding)
     return results
+
+
+def can_be_built(plans: Sequence[Plan], split: str) -> bool:
+    return not any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for plan in plans if split in plan.splits
+                   for finding in plan.findings)
 
 
 def account_of(plan: Plan, account: Account) -> list[str]:
@@ -131,7 +133,9 @@ def account_of(plan: Plan, account: Account) -> list[str]:
     return [*account.lines()]
 
 
-def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
+def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console, keep_anchors: bool = False
+                ) -> dict[str, Any]:
+    """Prints and returns measures of the datasets, and sizes that are suggested for the model that they train."""
     parts = [(plan, data, checks) for plan, checks in results if (data := read_pictures(plan, checks)).splits['train']]
     measures = [measure(plan, data, checks) for plan, data, checks in parts]
     for line in dict.fromkeys(line for plan, data, _ in parts for line in account_of(plan, data.account)):
@@ -142,8 +146,9 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
             console.print(to_table(one))
         if 'channels' in one:
             console.print(to_table_of_channels(one['channels']))
-    trained = [data for plan, data, _ in parts if 'train' in plan.splits]
-    suggested = suggest(cfg, trained) if trained and cfg.default_scope in SCOPES else {}
+    trained = [(plan.use, data) for plan, data, _ in parts if plan.use.is_trained and plan.use.scope in SCOPES]
+    suggested = suggest(trained[0][0].model, trained[0][0].scope == 'mmseg', keep_anchors, [
+        data for _, data in trained]) if trained else {}
     for key, value in suggested.items():
         console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
     return dict(datasets=measures, suggested=suggested)
@@ -159,11 +164,18 @@ def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
             found.append(finding)
             write((split, 'error' if finding.is_error else 'note', finding.kind.text, finding.file, finding.detail))
 
-        measures = measure_all(cfg, check(cfg, plans, console, add), console)
+        results = check(plans, console, add)
+        for split in SPLITS:
+            if (loader := cfg.get(f'{split}_dataloader')) and can_be_built(plans, split):
+                build = partial(build_model, cfg) if split == 'train' else None
+                for finding in try_sample(f'{split}_dataloader', loader, cfg.default_scope, build):
+                    add(split, finding)
+        # Weights of a whole model are for its anchors.
+        measures = measure_all(results, console, keep_anchors=bool(cfg.get('load_from')))
         if out:
             write_text(out / 'statistics.json', json.dumps(measures, indent=1))
-            painted = [split for plan in plans for split in plan.splits if plan.samples]
-            if cfg.default_scope in SCOPES and painted and (sheet := draw_sheet(cfg, painted[0])):
+            painted = [plan.use.dataset for plan in plans if plan.samples and plan.use.scope in SCOPES]
+            if painted and (sheet := draw_sheet(painted[0], cfg.default_scope)):
                 write_figure(out / 'samples.png', sheet)
     errors = sum(finding.is_error for finding in found)
     if found:

@@ -8,10 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from mmengine.config import Config
 
-from openmmlab_tools.checkpoints.loading import bands_loader
-from openmmlab_tools.config_walk import dicts
 from openmmlab_tools.data.config_datasets import Plan
 from openmmlab_tools.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_tools.data.findings import Finding, Kind
@@ -127,21 +124,13 @@ def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple
                                     f'{" and ".join(where.splits)}')
 
 
-def ignored_labels(cfg: Config, split: str) -> set[int]:
-    """Returns the labels that all heads of mmseg ignore, for 'train', or all metrics, for other splits."""
-    model = cfg.get('model', {})
-    readers = (model.get('decode_head'), model.get('auxiliary_head')) if split == 'train' else (
-        cfg.get(f'{split}_evaluator'),)
-    parts = [part for one in readers for part in dicts(one)]
-    return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
-
-
-def check_files(cfg: Config, plan: Plan) -> Iterator[Checked]:
+def check_files(plan: Plan) -> Iterator[Checked]:
+    """Checks the files of a dataset, and yields what is found in each of its samples."""
     dataset, labels = plan.dataset, None
     if dataset is not None and layout_of(type(dataset)) == 'label maps' and (
             num_classes := min(plan.heads.values(), default=len(classes_of(dataset)))):
-        labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, ignored_labels(cfg, plan.splits[0]))
-    bands, first = bands_loader(cfg[f'{plan.splits[0]}_dataloader']), ''
+        labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, plan.use.ignored_labels)
+    bands, first = plan.use.bands, ''
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # decoders release Python's lock, so threads suffice
         checks = threads.map(lambda sample: check_sample(sample, labels, getattr(dataset, 'backend_args', None), bands),
                              plan.samples)

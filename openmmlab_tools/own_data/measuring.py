@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mmengine.config import Config
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -123,16 +122,15 @@ def to_table_of_channels(channels: Sequence[dict[str, float]]) -> Table:
     return table
 
 
-def suggest(cfg: Config, parts: Sequence[LabelledData]) -> Measures:
+def suggest(model: dict[str, Any], is_segmentor: bool, keep_anchors: bool, parts: Sequence[LabelledData]) -> Measures:
     """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors,
-    for the images of datasets from `read_pictures`.
+    for a model, and the images of datasets from `read_pictures`. Weights of a whole model are for its anchors.
     """
-    is_segmentor = cfg.default_scope == 'mmseg'
     data = LabelledData('', Path(), dict(train=[one for part in parts for one in part.splits['train']]),
                   is_semantic=is_segmentor)
-    fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(cfg.model)])
-    model = copy.deepcopy(cfg.model)
-    fit_sizes(model, data, fit, keep_anchors=bool(cfg.get('load_from')))  # weights are for the anchors of their config
+    fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(model)])
+    model = copy.deepcopy(model)
+    fit_sizes(model, data, fit, keep_anchors)
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):

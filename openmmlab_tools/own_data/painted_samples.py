@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
 from openmmlab_tools.checkpoints.loading import bands_loader
@@ -25,37 +24,37 @@ MOST = 100  # objects of a sample: more take minutes, and hide each other
 LARGEST, MEMORY = 1000, 5e8  # pixels of a side to paint, and of the masks of a sample
 
 
-def draw_sheet(cfg: Config, split: str) -> Figure | None:
-    """Paints annotations of at most 12 samples, not augmented, of a split's dataset, or of the first of several, for
-    mmdet or mmseg. Of many objects, every so many are painted, and the title tells how many. Large images are scaled.
-    Returns None if no sample can be loaded, or none has boxes or a label map.
+def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
+    """Paints annotations of at most 12 samples, not augmented, from the config of a dataset of mmdet or mmseg. Of
+    several datasets in it, the first is painted. Of many objects, every so many are painted, and the title tells how
+    many. Large images are scaled. Returns None if no sample can be loaded, or none has boxes or a label map.
     """
-    _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
+    _, part = next(unwrap(dataset, ''))
     pipeline = [one for one in dicts(part.get('pipeline'))
                 if str(one.get('type')).rpartition('.')[2].startswith(('Load', 'Pack'))]
     tiles: list[tuple[str, np.ndarray]] = []
     # pycocotools prints.
-    with in_scope(cfg.default_scope), warnings.catch_warnings(), redirect_stdout(StringIO()):
+    with in_scope(scope), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.filterwarnings('ignore', '.* out of bounds')  # of boxes at the border
         try:
-            dataset = DATASETS.build({**part, 'pipeline': pipeline})
+            built = DATASETS.build({**part, 'pipeline': pipeline})
         except Exception:  # the checks have named the fault
             return None
-        for index in np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int).tolist():
+        for index in np.linspace(0, len(built) - 1, min(len(built), COLUMNS * ROWS), dtype=int).tolist():
             with suppress(Exception):  # the checks have named the file and its fault
-                info = dataset.get_data_info(index)
+                info = built.get_data_info(index)
                 height, width = info.get('height', 1), info.get('width', 1)
                 # Training does not use the others.
                 objects = [one for one in info.get('instances', []) if not one.get('ignore_flag')]
                 most = max(10, min(MOST, int(MEMORY / (height * width))))
                 info['instances'] = objects[::max(1, -(-len(objects) // most))]
                 cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > most)
-                *load, pack = dataset.pipeline.transforms
+                *load, pack = built.pipeline.transforms
                 if max(height, width) > LARGEST:
                     load.append(TRANSFORMS.build(dict(type='Resize', scale=(LARGEST, LARGEST), keep_ratio=True)))
                 for step in (*load, pack):
                     info = step(info)
-                painted = _paint(info, dataset.metainfo, bool(bands_loader(pipeline)))
+                painted = _paint(info, built.metainfo, bool(bands_loader(pipeline)))
                 tiles += [] if painted is None else [(Path(info['data_samples'].img_path).name + cut, painted)]
     if not tiles:
         return None

@@ -5,8 +5,8 @@ import logging
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from openmmlab_tools.data.config_datasets import task_of
 from openmmlab_tools.data.datasets import SPLITS, build_unread, known_classes, unwrap
+from openmmlab_tools.data.uses import task_of
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.model_keys import demands
 from openmmlab_tools.registry import in_scope

@@ -16,6 +16,7 @@ from torch import nn
 from openmmlab_tools.data.config_datasets import Plan, check_before_training, plan_checks
 from openmmlab_tools.data.datasets import build_unread, check_annotations
 from openmmlab_tools.data.findings import FATAL, Finding, Kind
+from openmmlab_tools.data.uses import DatasetUse
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.registry import in_scope
@@ -104,7 +105,8 @@ def test_a_missing_file_is_told_by_its_whole_path_with_the_keys_to_correct(data:
 
 @pytest.mark.parametrize('kind', [kind for kind in Kind if kind.weight == FATAL])
 def test_a_fault_that_ends_a_run_is_told_with_what_to_do(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(['train'], 'train_dataloader.dataset', findings=[Finding(kind, 'a.json', 'is odd: put it there')] * 2)
+    plan = Plan(DatasetUse(['train'], 'train_dataloader.dataset'),
+                findings=[Finding(kind, 'a.json', 'is odd: put it there')] * 2)
     monkeypatch.setattr('openmmlab_tools.data.config_datasets.plan_checks', lambda cfg, splits: [plan])
     message = refusal(check_before_training, Config(), ['train'])
     assert message.startswith('a.json is odd') and message.endswith('.') and '..' not in message and '{' not in message
@@ -158,7 +160,7 @@ def test_heads_that_do_not_fit_are_named(more: dict | None, model: dict, expecte
     plan, = plan_checks(cfg)
     assert [(finding.kind, finding.file.removeprefix(f'{toy_shapes}/')) for finding in plan.findings] == expected
     if more is None:
-        labels = [finding for checked in check_files(cfg, plan) for finding in checked.findings]
+        labels = [finding for checked in check_files(plan) for finding in checked.findings]
         assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
 
 

@@ -16,7 +16,8 @@ def test_a_part_of_many_objects_is_painted_and_the_title_tells_how_many(data: Pa
                  for image in (first, second))
     coco['annotations'] = [dict(few, id=1), *(dict(many, id=number) for number in range(2, 20 * MOST + 3))]
     file.write_text(json.dumps(coco))
-    sheet = draw_sheet(load_config(DETECTOR, toy_overrides(data)), 'train')
+    cfg = load_config(DETECTOR, toy_overrides(data))
+    sheet = draw_sheet(cfg.train_dataloader.dataset.to_dict(), cfg.default_scope)
     assert sheet
     titles = [axes.get_title() for axes in sheet.axes]
     assert Path(first['file_name']).name in titles
