@@ -2,7 +2,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -57,6 +57,17 @@ class AttentionMap:
         """Returns the weights of all keys for all queries on the grid, averaged over heads: `(H * W, H' * W')`."""
         return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
 
+    def distance(self) -> float:
+        """Returns how far the key with the largest weight, averaged over heads, is from its query, in pixels: the mean
+        over all queries, from centre to centre of the cells.
+        """
+        keys = self.of_all().argmax(dim=1)
+        queries = torch.arange(self.grid.size, device=keys.device)
+        height, width = self.key_cell
+        rows = (keys // self.key_grid.width + 0.5) * height - (queries // self.grid.width + 0.5) * self.stride
+        columns = (keys % self.key_grid.width + 0.5) * width - (queries % self.grid.width + 0.5) * self.stride
+        return torch.hypot(rows, columns).mean().item()
+
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
     """Names blocks '0', ... in CPVT and '0.0' (stage, block), ... in PyramidCPVT; gives also the strides in pixels."""
@@ -98,15 +109,27 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
     return {name: maps[name] for name in names}
 
 
-def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Averages attention `(H * W, H' * W')` over heads and images of one size (arXiv 2102.10882)."""
-    sums: dict[str, Tensor] = {}
-    count = 0
+class Average(NamedTuple):
+    """The attention of a block, averaged over images of one size.
+
+    Attributes:
+        weights: Weights `(H * W, H' * W')`, averaged over heads (arXiv 2102.10882).
+        distance: The mean of `AttentionMap.distance`, in pixels.
+    """
+    weights: Tensor
+    distance: float
+
+
+def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Average]:
+    """Averages the attention of blocks over images of one size."""
+    weights: dict[str, Tensor] = {}
+    distances: dict[str, list[float]] = {name: [] for name in names}
     for image in images:
-        count += 1
-        for name, found in collect(backbone, image, names).items():
-            sums[name] = sums.get(name, 0) + found.of_all()
-    return {name: total / count for name, total in sums.items()}
+        for name, attention in collect(backbone, image, names).items():
+            weights[name] = weights.get(name, 0) + attention.of_all()
+            distances[name].append(attention.distance())
+    return {name: Average(total / len(distances[name]), sum(distances[name]) / len(distances[name]))
+            for name, total in weights.items()}
 
 
 def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
@@ -176,11 +199,12 @@ def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[i
         axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)
 
 
-def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
+def grid_figure(maps: dict[str, Average], title: str) -> Figure:
     """Draws attention as matrices, `(queries, keys)`: a row for each query and a column for each key."""
     figure, drawn = panels(len(maps), 4, 4, 4, title)
-    for axes, (name, weights) in zip(drawn, maps.items(), strict=True):
-        image = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
-        axes.set(title=f'block {name}', xlabel='key, in rows of the grid', ylabel='query, in rows of the grid')
+    for axes, (name, block) in zip(drawn, maps.items(), strict=True):
+        image = axes.imshow(block.weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
+        axes.set(title=f'block {name}: {block.distance:.0f} pixels', xlabel='key, in rows of the grid',
+                 ylabel='query, in rows of the grid')
         figure.colorbar(image, ax=axes)
     return figure

@@ -1,7 +1,8 @@
 """Draws attention maps of backbone blocks: over an image for chosen queries, or averaged over a folder for all queries.
 
 --image writes one figure per query, with a panel for each block. --average writes one figure, with a matrix for each
-block: queries in rows and keys in columns, as in the paper (arXiv 2102.10882).
+block: queries in rows and keys in columns, as in the paper (arXiv 2102.10882). It also prints, for each block, how far
+the key with the largest weight is from its query.
 """
 import argparse
 from pathlib import Path
@@ -87,8 +88,12 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     height, width = args.size or (224, 224)
     paths = list_images(args.average)
     images = (to_input(read_image(path, (height, width)), cfg) for path in track(paths, 'Averaging'))
-    title = f'Attention, mean of heads and of {len(paths)} images of {height} x {width} pixels (height x width)'
+    title = (f'Attention, mean of heads and of {len(paths)} images of {height} x {width} pixels (height x width); mean '
+             'distance from a query to the key with the largest weight')
     means = attention.average(backbone, images, blocks)
+    for name, block in means.items():
+        print(f'block {name}: the key with the largest weight is {block.distance:.1f} pixels from its query, on '
+              'average')
     return {f'{args.average.resolve().name}_average': attention.grid_figure(means, title)}
 
 

@@ -6,7 +6,7 @@ class and the moved box, to one pixel. Of a segmentor, it compares the moved lab
 Writes a table as .csv and .md, and a figure.
 """
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from lab.arguments import positive
 from lab.results import MARKERS, write_report
 from openmmlab_tools.checkpoints.fitting import load_weights
 from openmmlab_tools.checkpoints.loading import build_model, normalization
+from openmmlab_tools.cli import add_cfg_options
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.errors import UserError, exit_on_error
 from openmmlab_tools.files import list_images
@@ -106,9 +107,10 @@ def _part(prediction: Prediction, picture: NDArray, shift: int) -> NDArray:
     return prediction.label_map[shift:shift + picture.shape[0], shift:shift + picture.shape[1]]
 
 
-def load_predict(config: str, checkpoint: str, score_thr: float) -> tuple[Predict, list[float]]:
+def load_predict(config: str, checkpoint: str, score_thr: float, options: Mapping[str, Any] | None = None
+                 ) -> tuple[Predict, list[float]]:
     """Returns a function that predicts RGB pixels as they are, without the config's Resize, and the mean colour."""
-    cfg = load_config(config)
+    cfg = load_config(config, dict(options or {}))
     scope = cfg.get('default_scope')
     if scope not in PACK:
         raise UserError(f'config {config} is for {scope}, but must be for {" or ".join(PACK)}.')
@@ -157,6 +159,7 @@ def parse_args() -> argparse.Namespace:
                         help='size in pixels to resize pictures to (default: no resizing)')
     parser.add_argument('--score-thr', type=float, default=0.3, help='detections with a lower score do not count '
                         '(default: %(default)s)')
+    add_cfg_options(parser)
     parser.add_argument('--out', type=Path, default=Path('work_dirs/image_shifts.png'),
                         help='file of the figure (default: %(default)s)')
     return parser.parse_args()
@@ -170,7 +173,7 @@ def main() -> None:
     pictures = [read_image(paths[i * len(paths) // count], args.size) for i in range(count)]
     results = {}
     for name, config, checkpoint in track(args.model, 'Shifting'):
-        predict, mean = load_predict(config, checkpoint, args.score_thr)
+        predict, mean = load_predict(config, checkpoint, args.score_thr, args.cfg_options)
         results[name] = measure(predict, pictures, mean)
     title = f'Predictions for {count} images that move by the same number of pixels to the right and down'
     rows = [dict(model=name, shift=shift, **asdict(agreement))

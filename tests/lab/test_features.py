@@ -1,4 +1,5 @@
 """Attention maps of backbones, features of shifted images, and differences by padding."""
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from PIL import Image
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.create import load_backbone
-from lab.attention import average, collect, name_blocks
+from cpvt_mm.tokens.grid import Grid
+from lab.attention import AttentionMap, average, collect, name_blocks
 from lab.commands.translation_equivariance import measure, measure_backbone, remove_attention
 from lab.features import ENCODINGS as COMPARED
 from lab.features import draw_weights, smooth_noise
@@ -56,7 +58,8 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
         attended = (weights @ attn.project(*args)[2][..., :attn.head_dims]).transpose(1, 2).reshape(out.shape)
         torch.testing.assert_close(attn.proj(attended), out)
-        torch.testing.assert_close(means[name], found[name].of_all())
+        torch.testing.assert_close(means[name].weights, found[name].of_all())
+        assert means[name].distance == pytest.approx(found[name].distance())
 
 
 @pytest.mark.parametrize('extra', [dict(cls_token=False), dict(arch=dict(PLAIN, num_heads=1, dist_token=True))])
@@ -72,6 +75,15 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, Any]) -> None:
         assert (keys == keys.max()).nonzero().tolist() == [[y // 16, x // 16]]
 
 
+def test_the_distance_to_the_most_attended_key_is_from_centre_to_centre() -> None:
+    weights = torch.full((1, 1 + 6, 1 + 2), 0.1)  # a class token, 2 x 3 queries of 8 pixels, and 1 x 2 keys
+    weights[0, 1:, 2] = 0.8
+    keys = Grid(1, 2, cell_height=2, cell_width=1.5)
+    right = AttentionMap(weights, Grid(2, 3), keys, stride=8)
+    # The key's centre is at x = 18 and y = 8; centres of queries are at x = 4, 12, 20 and y = 4, 12.
+    assert right.distance() == pytest.approx(sum(math.hypot(18 - x, 8 - y) for x in (4, 12, 20) for y in (4, 12)) / 6)
+
+
 def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image: Path, tmp_path: Path,
                                                            capsys: pytest.CaptureFixture) -> None:
     out, widths = tmp_path / 'new/maps', {}
@@ -85,6 +97,7 @@ def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image:
         assert run_tool('lab attention_maps', config, '--size', 64, 96, '--out-dir', out, *words.split()) == ''
         printed = capsys.readouterr().out.splitlines()
         assert printed[-len(files):] == [*map(str, files)] and all(map(is_drawn, files))
+        assert any('pixels from its query' in line for line in printed) == ('--average' in words)
         assert 'The weights are random: no --checkpoint is given.' in printed
         widths |= {file.stem: Image.open(file).size[0] for file in files}
     assert widths['image_1_2'] == widths['image_3_5'] / 2 * 7  # the mean and six heads beside each other
