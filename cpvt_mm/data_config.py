@@ -46,7 +46,7 @@ class _Start:
     """The model that a new config starts from."""
     name: str  # of the config to inherit from
     old: Config  # that config
-    new: Config  # with the backbone that is wanted
+    new: Config  # with another backbone, if the user names one
     load_from: str | None  # a checkpoint of the model
     is_trained: bool  # whether that has more than the backbone: then the data must not change what it was trained with
     sentences: list[str]  # about its weights, and what it cannot keep
@@ -58,18 +58,24 @@ class _Start:
 
 
 def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any) -> list[str]:
-    """Writes a config that trains on the data of a folder, and the labels, to `<out>_annotations`, as mmdet and mmseg
-    read them; images that only annotation files hold, to `<out>_images`. Returns sentences that describe the data.
+    """Writes a config that trains on your data, and the labels in the form that mmdet and mmseg read.
+
+    The labels are written to the folder `<out>_annotations`, and images that are contained in annotation files to
+    `<out>_images`.
 
     Args:
-        source: See `find_data`.
+        source: A folder with images and labels, a file in COCO's form, or the `data.yaml` of YOLO.
         out: The `.py` file to write. It must not exist.
-        options: See `ConfigOptions`.
-        named: See `ConfigOptions`.
+        options: Arguments of `ConfigOptions`, by position.
+        named: Arguments of `ConfigOptions`, by name.
+
+    Returns:
+        Sentences that describe the data, the size of images, and the weights. The config starts with them as well.
 
     Raises:
         UserError: If the data or the model is not for the task, a number is not positive, a file exists already, or
-            weights cannot be had.
+            weights cannot be downloaded.
+        TypeError: If `ConfigOptions` has no such argument.
     """
     asked, out = ConfigOptions(*options, **named), Path(out)
     check_new(out)
@@ -78,13 +84,13 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     model = read_config(base) if base else None
     of_model = task_of(model) if model else None
     of_model = 'instances' if of_model == 'panoptic' else of_model  # which Mask2Former learns, too
-    wanted = asked.task or of_model
-    options_of_data = ReadingOptions(None if wanted is None else wanted == 'semantic', asked.masks,
+    known_task = asked.task or of_model  # None: the data determines it
+    options_of_data = ReadingOptions(None if known_task is None else known_task == 'semantic', asked.masks,
                                      Path(asked.colours) if asked.colours else None,
                                      out.with_name(f'{out.stem}_images').resolve())
     data = find_data(Path(source), options_of_data, asked.val, asked.seed, asked.group_by)
     task = task_for(data, asked.task, of_model)
-    data.notes += about_masks(data, task) if wanted is None else []
+    data.notes += about_masks(data, task) if known_task is None else []
     start = _choose_model(asked, task, base, model, load_from)
     bands = measure_bands(data, start.load_from)
     fit = _fit(asked, task, data, bands, start)
@@ -95,12 +101,12 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
     lines = [*describe_data(data, fit, bands), *start.sentences, *padding, *_hint(data, task, base)]
     with base_for(start.name, out) as inherited:
         labels = write_labels(out.with_name(f'{out.stem}_annotations'), data)
-        own = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
+        settings = config_of(task, asked.iters or ITERS[is_small], batch, asked, data, labels, fit, bands,
                         most_boxes(start.new.model))
         if start.is_trained:
-            own['default_hooks'] |= VALIDATE_FIRST
-        lines += about_early_stop(own, asked.early_stop)
-        values = {'_base_': inherited, **own, **start.changes(), 'load_from': start.load_from}
+            settings['default_hooks'] |= VALIDATE_FIRST
+        lines += about_early_stop(settings, asked.early_stop)
+        values = {'_base_': inherited, **settings, **start.changes(), 'load_from': start.load_from}
         write_text(out, f'{comment(lines)}\n{assignments(values)}')
     return lines
 
@@ -137,11 +143,11 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
     limit = TASKS[task].limits[is_for_cpu(model)]
     fit = fit_images(data, limit, asked.scale)
     if start.is_trained:
-        kept = ['anchors and normalization stay']
+        changes = ['anchors and normalization stay']
         if not asked.scale and (as_trained := sizes_as_trained(start.old, data, limit)):
             fit, sizes = as_trained
-            kept.append(f'images are {sizes} as in its tests (--scale WIDTH HEIGHT changes it)')
-        start.sentences.append(f'The model is trained already: {", ".join(kept)}, and {slow_down(start.new)}. It is '
+            changes.append(f'images are {sizes} as in its tests (--scale WIDTH HEIGHT changes it)')
+        start.sentences.append(f'The model is trained already: {", ".join(changes)}, and {slow_down(start.new)}. It is '
                                'validated before the first iteration, too.')
     start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), start.is_trained)
     check_model_of(start.new, start.load_from)
@@ -158,7 +164,7 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
         return None, f'The backbone starts from random weights, because {arch} has no pretrained weights.'
     if random_weights:
         return None, 'The backbone starts from random weights, because you passed --random-weights.'
-    address, urls = SCHEME + name, list(RELEASED[name].files)
+    address, urls = SCHEME + name, RELEASED[name].files
     size = next((size for url in urls if (size := size_of(url)) is not None), None)
     if size is None:
         url = next(url for url in urls if not on_hub(url))
@@ -190,7 +196,7 @@ def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:
 
 def _hint(data: LabelledData, task: str, base: str | None) -> list[str]:
     """Returns a sentence about weights of a whole model, if they may suit the data."""
-    many = len(data.classes) == 1 and sum(len(one.objects) for one in data.splits['train']) >= MANY * len(
+    many = len(data.classes) == 1 and sum(len(image.objects) for image in data.splits['train']) >= MANY * len(
         data.splits['train'])
     return ['Do your images show cell nuclei? Then pass --from demo/nuclei to start from a detector for nuclei, which '
             'needs fewer images.'] if many and task == 'instances' and not base else []

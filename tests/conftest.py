@@ -118,7 +118,7 @@ def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         weights = create_backbone(address.removeprefix(SCHEME), **kwargs).state_dict()
         # Under a name without a checksum, which random weights do not have.
         url = f'https://example.org/{released.name}.pth'
-        monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files={url: 'cpvt_mm'}))
+        monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files=(url,)))
         file = cache_file(url)
         file.parent.mkdir(exist_ok=True)
         torch.save(dict(model=weights), file)

@@ -13,12 +13,12 @@ from cpvt_mm.tokens.grid import Grid, after_extra
 from cpvt_mm.tokens.packing import Layout
 
 # The bits of a float32 that a dtype holds, too.
-KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
+EXACT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
 
 
 def as_channels(of_queries: Tensor, of_keys: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns the channels whose products in a dtype are those of two factors: R, or 3 R in half precision."""
-    if dtype not in KEPT_BITS:
+    if dtype not in EXACT_BITS:
         return of_queries, of_keys
     (high, low), (key_high, key_low) = split(of_queries, dtype), split(of_keys, dtype)
     return torch.cat([high, low, high], -1), torch.cat([key_high, key_high, key_low], -1)
@@ -30,7 +30,7 @@ def split(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     Bits are cut off, because a compiler leaves out the rounding of numbers that are converted there and back.
     """
     numbers = x.detach()
-    rest = numbers - (numbers.view(torch.int32) & KEPT_BITS[dtype]).view(torch.float32)
+    rest = numbers - (numbers.view(torch.int32) & EXACT_BITS[dtype]).view(torch.float32)
     return x - rest, rest
 
 
@@ -67,8 +67,8 @@ def _of_group(acting: Mapping[str, Sequence[Any]], q: Tensor, k: Tensor, grid: G
         if factors is not None:
             of_q, of_k = as_channels(factors[0] * root, factors[1], q.dtype)
             q, k = beside(q, of_q, grid), beside(k, of_k, key_grid)
-    given = [bias for bias in biases if bias is not None]
-    return q, k, _for_all_tokens(sum(given[1:], start=given[0]), q, grid) if given else None
+    biases = [bias for bias in biases if bias is not None]
+    return q, k, _for_all_tokens(sum(biases[1:], start=biases[0]), q, grid) if biases else None
 
 
 def _for_all_tokens(bias: Tensor, q: Tensor, grid: Grid) -> Tensor:

@@ -61,8 +61,8 @@ class LookHerePE(OffsetBias):
         # The borders of a field of view belong to it, in spite of rounding.
         narrowest = math.cos(math.radians(min(self.fov, 360) / 2)) - 1e-3
         is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
-        is_own = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)
+        covers_query = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)
         distances = ((y / key_grid.cell_height).square() + (x / key_grid.cell_width).square()).sqrt()
         # The heads that see all keys have no direction, (0, 0).
-        is_masked = ~(is_seen | is_own | ((right == 0) & (down == 0)))
+        is_masked = ~(is_seen | covers_query | ((right == 0) & (down == 0)))
         return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)

@@ -80,9 +80,9 @@ class ParabolicPE(PositionEncoding):
         of_key = powers(key_at)
         if not grid.extra:
             return of_query, of_key
-        # The same for all cells, which class tokens do not get: the bias of a query's own place is 0.
-        own = -(of_query * powers(at)).sum(-1, keepdim=True)
-        return torch.cat([of_query, own], -1), F.pad(of_key, (0, 1), value=1.)
+        # Makes the bias of a query for its own place 0. It is the same for all cells, and extra tokens do not get it.
+        constant = -(of_query * powers(at)).sum(-1, keepdim=True)
+        return torch.cat([of_query, constant], -1), F.pad(of_key, (0, 1), value=1.)
 
     def _learnt(self, q: Tensor, index: int) -> Tensor:
         """Returns the quadratic form of each query: of `y * y`, `x * x`, `y * x`, y, x, `(B, heads, H * W, 5)`."""

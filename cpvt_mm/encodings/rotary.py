@@ -36,7 +36,7 @@ def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, dev
     return torch.stack([angles.cos(), angles.sin()])
 
 
-kept_rotation = cached(rotation)
+cached_rotation = cached(rotation)
 
 
 @POSITION_ENCODINGS.register_module()
@@ -92,8 +92,8 @@ class RotaryPE(PositionEncoding):
 
     def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
         """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
-        known = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
-        cos_and_sin = kept_rotation(*known) if change is None else rotation(*known, change)
+        arguments = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
+        cos_and_sin = cached_rotation(*arguments) if change is None else rotation(*arguments, change)
         dim = COORDINATES[self.form]
         first, second = x.unflatten(-1, (2, 2, -1)).unbind(dim)  # (B, heads, H * W, axes, C / 4) each
         return torch.stack(rotate(first, second, cos_and_sin), dim).flatten(-3)

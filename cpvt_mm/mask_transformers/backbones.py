@@ -100,8 +100,8 @@ class PlainMaskTransformer(CPVT):
             x = self.run_block(block, x, layout, acting)
         return *outs, in_batch(self.decoder(norm(x), layout), layout)
 
-    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
-        return tuple((out[0], extend(out[1], *self.cells_of(wanted))) for out in outs)
+    def fit_outputs(self, outs: tuple[Output, ...], size: Size, new_size: Size) -> tuple[Output, ...]:
+        return tuple((out[0], extend(out[1], *self.cells_of(new_size))) for out in outs)
 
 
 @MODELS.register_module()
@@ -132,10 +132,10 @@ class FrozenMaskTransformer(PlainMaskTransformer):
         self.freeze()
 
     def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
-        kept, laterals = self.tokens_after(self.out_indices, x, grid), []
-        for (x, _), norm, mlp, scale in zip(kept, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
+        after, laterals = self.tokens_after(self.out_indices, x, grid), []
+        for (x, _), norm, mlp, scale in zip(after, self.decoder_norms, self.decoder_mlps, self.decoder_scales,
                                             strict=True):
             x = norm(self.norm(x).flatten(0, 1)).view_as(x)
             laterals.append(scale(x + mlp(x)))
-        return self.predict(torch.stack(laterals).sum(0), kept[0][1], self.decoder_blocks, self.decoder_encoding,
+        return self.predict(torch.stack(laterals).sum(0), after[0][1], self.decoder_blocks, self.decoder_encoding,
                             self.decoder_norm)

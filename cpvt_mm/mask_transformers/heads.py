@@ -53,8 +53,8 @@ class PlainMaskHead(models.Mask2FormerHead):
                      batch_gt_instances: list[InstanceData], batch_img_metas: list[dict[str, Any]]
                      ) -> dict[str, Tensor]:
         """Returns the losses of each layer, as Mask2Former names them; the last layer has the short names."""
-        counted = [self.counted_pixels(one.masks, meta)
-                   for one, meta in zip(batch_gt_instances, batch_img_metas, strict=True)]
+        counted = [self.counted_pixels(instances.masks, meta)
+                   for instances, meta in zip(batch_gt_instances, batch_img_metas, strict=True)]
         losses, last = dict[str, Tensor](), len(all_cls_scores) - 1
         for layer, (scores, masks) in enumerate(zip(all_cls_scores, all_mask_preds, strict=True)):
             prefix = '' if layer == last else f'd{layer}.'

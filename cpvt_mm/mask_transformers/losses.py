@@ -37,13 +37,13 @@ def losses_at(counted: Sequence[Tensor], head: Mask2FormerHead, scores: Tensor, 
         logits: Logits of masks, `(B, Q, h, w)`.
         instances: For each image `labels`, `(N,)`, and `masks` of 0 and 1, `(N, H, W)`.
     """
-    each = [_match(head, *one) for one in zip(counted, scores, logits, instances, strict=True)]
+    matches = [_match(head, *image) for image in zip(counted, scores, logits, instances, strict=True)]
     labels = torch.full(scores.shape[:2], head.num_classes, device=scores.device)
-    for image, matched in enumerate(each):
+    for image, matched in enumerate(matches):
         labels[image, matched.queries] = matched.labels
     weights = scores.new_tensor(head.class_weight)
     loss_cls = head.loss_cls(scores.flatten(0, 1), labels.flatten(), avg_factor=weights[labels].sum())
-    at_points, targets = (torch.cat(parts) for parts in list(zip(*each, strict=True))[2:])
+    at_points, targets = (torch.cat(parts) for parts in list(zip(*matches, strict=True))[2:])
     number = reduce_mean(scores.new_tensor(len(targets))).clamp(min=1)
     loss_mask = head.loss_mask(at_points.flatten(), targets.flatten(), avg_factor=number * head.num_points)
     return loss_cls, loss_mask, head.loss_dice(at_points, targets, avg_factor=number)

@@ -168,10 +168,11 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
         """Returns the normed output of the tokens of a stage or block; that of packed images is zero outside them."""
 
-    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
-        """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""
-        return tuple(pad_or_crop(out, *grid_size(wanted, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
-                     for out, stride in zip(outs, self.strides, strict=True))
+    def fit_outputs(self, outs: tuple[Output, ...], size: Size, new_size: Size) -> tuple[Output, ...]:
+        """Crops or zero-pads maps for images of `size`, in pixels, to maps for `new_size`; vectors stay unchanged."""
+        return tuple(
+            pad_or_crop(out, *grid_size(new_size, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
+            for out, stride in zip(outs, self.strides, strict=True))
 
     @abstractmethod
     def frozen_parts(self) -> list[nn.Module | nn.Parameter]:

@@ -149,12 +149,12 @@ class CPVT(Backbone):
         pooled = x[:, 0] if self.out_type == 'cls_token' else grid.mean(patches)
         return pooled if self.dist_token is None else (pooled, x[:, int(self.cls_token is not None)])
 
-    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
+    def fit_outputs(self, outs: tuple[Output, ...], size: Size, new_size: Size) -> tuple[Output, ...]:
         if self.out_type != 'raw':
-            return super().fit_outputs(outs, size, wanted)
+            return super().fit_outputs(outs, size, new_size)
         grid, extra = Grid(*grid_size(size, self.patch_size)), self.num_extra_tokens
         sequences = [out for out in outs if isinstance(out, Tensor)]
-        maps = [pad_or_crop(to_map(x[:, extra:], grid), *grid_size(wanted, self.patch_size)) for x in sequences]
+        maps = [pad_or_crop(to_map(x[:, extra:], grid), *grid_size(new_size, self.patch_size)) for x in sequences]
         return tuple(torch.cat([x[:, :extra], to_tokens(m)], dim=1) for x, m in zip(sequences, maps, strict=True))
 
     def frozen_parts(self) -> list[nn.Module | nn.Parameter]:

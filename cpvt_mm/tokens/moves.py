@@ -14,8 +14,8 @@ class Move(NamedTuple):
     has_losses: bool
 
     @classmethod
-    def of(cls, source: Tensor, size: int, device: torch.device) -> 'Move':
-        """Makes one of `source` for an old table of `size` rows."""
+    def from_source(cls, source: Tensor, size: int, device: torch.device) -> 'Move':
+        """Makes a move from its `source`, for an old table of `size` rows; both tensors go to the device."""
         target = torch.full((size + 1,), len(source)).index_copy(0, source, torch.arange(len(source)))[:size]
         has_zeros, has_losses = bool((source == size).any()), bool((target == len(source)).any())
         return cls(source.to(device, non_blocking=True), target.to(device, non_blocking=True), has_zeros, has_losses)

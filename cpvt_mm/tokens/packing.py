@@ -166,7 +166,7 @@ class Packing:
             height, width = (round_up(length, side) for length in cells.shape[1:])
             padded = F.pad(cells, (0, width - cells.shape[2], 0, height - cells.shape[1]), value=self.total)
             source.append(padded.view(-1, height // side, side, width // side, side).transpose(2, 3).flatten())
-        return Move.of(torch.cat(source), self.total, self.device)
+        return Move.from_source(torch.cat(source), self.total, self.device)
 
     @built_once
     def coarser(self, side: int, cell: int = 1) -> 'Packing':
@@ -185,7 +185,7 @@ class Packing:
             below = round_up(height, multiple) - height + gap
             rows.append(F.pad(cells, (0, width - columns, 0, below), value=self.total).flatten(0, 1))
         canvas = torch.cat(rows)
-        return Move.of(canvas.flatten(), self.total, self.device), Grid(len(canvas), width)
+        return Move.from_source(canvas.flatten(), self.total, self.device), Grid(len(canvas), width)
 
     @built_once
     def to_batch(self) -> tuple[Move, Grid]:
@@ -197,7 +197,8 @@ class Packing:
             cells = torch.arange(grid.height)[:, None] * whole.width + torch.arange(grid.width) + whole.extra
             sequence = torch.cat([torch.arange(whole.extra), cells.flatten()])
             places.append((torch.tensor(images)[:, None] * (whole.extra + whole.size) + sequence).flatten())
-        from_batch = Move.of(torch.cat(places), (len(self.offsets) - 1) * (whole.extra + whole.size), self.device)
+        in_batch = (len(self.offsets) - 1) * (whole.extra + whole.size)  # tokens of the padded batch
+        from_batch = Move.from_source(torch.cat(places), in_batch, self.device)
         return from_batch.back, whole
 
     @built_once

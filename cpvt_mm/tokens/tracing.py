@@ -59,7 +59,7 @@ def cached(function: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
 
     @functools.lru_cache(CACHED)
-    def kept(*key: Any) -> Result:
+    def cached_result(*key: Any) -> Result:
         # A tensor made in inference mode could not be used in training later.
         with torch.inference_mode(False), torch.no_grad():
             return function(*key)
@@ -68,7 +68,7 @@ def cached(function: Callable[..., Result]) -> Callable[..., Result]:
     def call(*key: Any) -> Result:
         if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
             return function(*key)
-        return kept(*key)
+        return cached_result(*key)
 
     return call
 

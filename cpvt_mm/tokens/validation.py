@@ -8,12 +8,12 @@ def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
         raise ValueError(f'{name} is {value!r}, but must be {" or ".join(map(repr, allowed))}.')
 
 
-def check_names(what: str, names: Collection[str], allowed: Collection[str],
+def check_names(kind: str, names: Collection[str], allowed: Collection[str],
                 error: type[Exception] = ValueError) -> None:
-    """Raises `error` if one of `names` is not among `allowed`."""
+    """Raises `error` if one of `names` is not among `allowed`; `kind` says what they are, such as 'a key of arch'."""
     unknown = [name for name in names if name not in allowed]
     if unknown:
-        raise error(f'{unknown[0]!r} is not {what}; allowed are {", ".join(map(str, allowed))}.')
+        raise error(f'{unknown[0]!r} is not {kind}; allowed are {", ".join(map(str, allowed))}.')
 
 
 def check_positive(name: str, value: int) -> None:

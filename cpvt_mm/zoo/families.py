@@ -81,4 +81,4 @@ def find_released(checkpoint: str | Path) -> Member | None:
 def source_of_weights(address: str) -> Source | None:
     """Tells `openmmlab_tools` where weights lie, and under which terms."""
     released = find_released(address)
-    return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)
+    return released and Source(released.files, None if released.licence == APACHE else released.licence)

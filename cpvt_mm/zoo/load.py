@@ -55,27 +55,28 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     detected, renamed = _backbone_of(weights, checkpoint, prefix, needed)
     described = f'checkpoint {checkpoint} (format {detected.format})'
     fitted, adapted = _adapt(backbone, renamed, needed)
-    held = _held(fitted, needed)
+    loaded = _loaded(fitted, needed)
     missing = [name for name in needed if name not in fitted]
     patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
-    lacking = [name for name in missing if not any(re.search(part, name) for part in patterns)]
-    refuse({**compare(held, needed), 'missing': lacking}, described,
+    forbidden = [name for name in missing if not any(re.search(pattern, name) for pattern in patterns)]
+    refuse({**compare(loaded, needed), 'missing': forbidden}, described,
            f'the {type(backbone).__name__}, with {len(needed)} tensors', MISFIT)
-    backbone.load_state_dict(held, strict=False)
-    used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
-    left = [name for name in weights if not name.startswith(detected.prefix)
-            or used.isdisjoint(detected.format.translate_name(name.removeprefix(detected.prefix)))]
+    backbone.load_state_dict(loaded, strict=False)
+    used = {*loaded, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
+    left_over = [name for name in weights if not name.startswith(detected.prefix)
+                 or used.isdisjoint(detected.format.translate_name(name.removeprefix(detected.prefix)))]
     averages = [f'weights of {key}, not of {ema_key}'] if ema_key else []
-    _log(checkpoint, backbone, held, detected, [*averages, *adapted, f'left over: {some(left) or "nothing"}'])
+    _log(checkpoint, backbone, loaded, detected, [*averages, *adapted, f'left over: {some(left_over) or "nothing"}'])
     doubts = [f'checkpoint {checkpoint} lacks, as allow_missing allows: {some(missing)}'] if missing else []
     others = [name for name in fitted if name not in needed]
     for text in (*doubts, *_doubts(backbone, checkpoint, described, detected.format, others)):
         print_log(text, 'current', logging.WARNING)
 
 
-def _held(fitted: Weights, needed: Weights) -> Weights:
-    """Returns what the backbone has, and what would change what its layers compute: registers, and more parameters in
-    the same block.
+def _loaded(fitted: Weights, needed: Weights) -> Weights:
+    """Returns the weights that the backbone has, and those that would change what its layers compute.
+
+    The latter are registers, and more parameters in a block that the backbone has.
     """
     blocks = {match[0] for match in map(BLOCK.match, needed) if match}
     return {name: tensor for name, tensor in fitted.items() if name in needed or name == REGISTERS
@@ -84,7 +85,7 @@ def _held(fitted: Weights, needed: Weights) -> Weights:
 
 def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, needed: Weights
                  ) -> tuple[Detected, Weights]:
-    """Finds a backbone of the same class as `wanted` in a checkpoint; returns its weights under the names here."""
+    """Finds a backbone of the same class in a checkpoint; returns its weights under the names here as well."""
     backbone = detect_format(needed, 'of the backbone', '').format.backbone
     if any(tensor.is_meta for tensor in needed.values()):
         raise UserError(f'the {backbone} is on the meta device, which holds no weights: build it on another device.')
@@ -92,10 +93,10 @@ def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, n
     if detected.format.backbone != backbone:
         raise UserError(f'checkpoint {checkpoint} holds a {detected.format.backbone} (format {detected.format}), but '
                         f'the backbone is a {backbone}: use the other backbone, or other weights.')
-    below = {name.removeprefix(detected.prefix): tensor for name, tensor in weights.items()
-             if name.startswith(detected.prefix)}
+    of_backbone = {name.removeprefix(detected.prefix): tensor for name, tensor in weights.items()
+                   if name.startswith(detected.prefix)}
     try:
-        return detected, detected.format.translate(below)
+        return detected, detected.format.translate(of_backbone)
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
 
@@ -105,9 +106,9 @@ def _adapt(backbone: nn.Module, weights: Weights, needed: Weights) -> tuple[Weig
     weights, notes = dict(weights), list[str]()
     tables = [f'{name}.table' for name, module in backbone.named_modules() if isinstance(module, LearnablePE)]
     for name in [name for name in weights if POSITION_TABLE.fullmatch(name) and name not in needed]:
-        here = [table for table in tables if table.startswith(name.removesuffix('0.table'))]
-        if len(here) == 1:  # beside other encodings
-            weights[here[0]] = weights.pop(name)
+        same_stage = [table for table in tables if table.startswith(name.removesuffix('0.table'))]
+        if len(same_stage) == 1:  # in a list with other encodings
+            weights[same_stage[0]] = weights.pop(name)
         elif not tables:
             notes = ['its position table is dropped, the backbone has none']
     before = dict(weights)
@@ -171,18 +172,18 @@ def translate(backbone: nn.Module, state_dict: Weights, prefix: str, *args: obje
     """Renames a backbone's weights in the state dict of a model in place, if they have the names of another library: a
     hook of torch, before the model loads them.
     """
-    given = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    weights = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
     needed = backbone.state_dict()
-    if given.keys() >= needed.keys():
+    if weights.keys() >= needed.keys():
         return
     try:
-        fmt = detect_format(given, 'of the backbone', '').format
-        own_format = detect_format(needed, 'of the backbone', '').format
-        if fmt is own_format or fmt.backbone != own_format.backbone:
+        fmt = detect_format(weights, 'of the backbone', '').format
+        format_here = detect_format(needed, 'of the backbone', '').format
+        if fmt is format_here or fmt.backbone != format_here.backbone:
             return
-        ours = fmt.translate(given)
+        translated = fmt.translate(weights)
     except UserError:  # whoever loads them says what does not fit
         return
-    for name in given:
+    for name in weights:
         del state_dict[prefix + name]
-    state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
+    state_dict.update({prefix + name: tensor for name, tensor in translated.items()})

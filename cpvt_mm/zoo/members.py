@@ -1,4 +1,7 @@
-"""The table of backbones with names: arch, modes, other arguments, and released weights with their licences."""
+"""The table of backbones with names: their arch, other arguments, and released weights with their licences.
+
+`cpvt_mm.archs` has the sizes and modes of the archs; a name here adds what is needed to use released weights.
+"""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,10 +29,10 @@ class Member(NamedTuple):
     """A backbone with a name, and weights that the authors of the family released. This project has not evaluated them.
     """
     backbone: str  # 'PyramidCPVT' or 'CPVT'
-    name: str  # of its arch
+    name: str  # of its arch, in `PYRAMID_ARCHS` or `PLAIN_ARCHS`
     options: Mapping[str, Any] = {}  # other arguments that differ from the defaults
-    parts: Mapping[str, Any] = {}  # fields of the arch that differ from those of the name
-    files: Mapping[str, str] = {}  # address -> format; all contain the same weights, the preferred address is the first
+    parts: Mapping[str, Any] = {}  # fields that differ from the arch with this name
+    files: tuple[str, ...] = ()  # addresses of the same weights, the preferred one first; empty: there are none
     licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
     norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
     normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
@@ -43,42 +46,44 @@ def timm_copy(model: str) -> str:
 
 def _released(arch: str, file: str) -> Member:
     # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
-    return Member('PyramidCPVT', arch, files={
-        f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
-        timm_copy(f'twins_pcpvt_{arch}.in1k'): 'timm'})
+    return Member('PyramidCPVT', arch, files=(
+        f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}',
+        timm_copy(f'twins_pcpvt_{arch}.in1k')))
 
 
 def _deit(arch: str, file: str) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
-    return Member('CPVT', arch, dict(position_encoding=dict(type='LearnablePE')), files={
-        f'https://dl.fbaipublicfiles.com/deit/deit_{arch}_patch16_224-{file}.pth': 'timm',
-        timm_copy(f'deit_{arch}_patch16_224.fb_in1k'): 'timm'})
+    return Member('CPVT', arch, dict(position_encoding=dict(type='LearnablePE')), files=(
+        f'https://dl.fbaipublicfiles.com/deit/deit_{arch}_patch16_224-{file}.pth',
+        timm_copy(f'deit_{arch}_patch16_224.fb_in1k')))
 
 
 def _pvtv2(size: str) -> Member:
     name = f'pvt_v2_{size.replace("-", "_")}'
     return Member('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', PVTV2, LINEAR if size.endswith('-li') else {},
-                  {f'{AUTHORS}/{name}.pth': 'pvtv2', timm_copy(f'{name}.in1k'): 'timm-pvtv2'})
+                  (f'{AUTHORS}/{name}.pth', timm_copy(f'{name}.in1k')))
 
 
 def _mit(size: str, file: str) -> Member:
     # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
     url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/mit_{size}_20220624-{file}.pth'
-    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, {url: 'mmseg-mit'}, MIT_LICENCE)
+    return Member('PyramidCPVT', f'mit-{size}', PVTV2, {}, (url,), MIT_LICENCE)
 
 
 def _mlp(arch: str) -> str:
     return 'swiglu' if arch == 'giant' or arch.endswith('plus') else 'linear'
 
 
-def _v2(arch: str, registers: int, img_size: int = 518) -> tuple[dict[str, Any], dict[str, Any]]:
+def _like_dinov2(arch: str, registers: int, img_size: int = 518) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns `options` and `parts` of a ViT with the parts of DINOv2."""
     # The models with registers resample the table in another way.
     table = dict(type='LearnablePE', antialias=True) if registers else dict(type='LearnablePE', offset=0.1)
     return dict(img_size=img_size, position_encoding=table), dict(
         patch_size=14, num_register_tokens=registers, layer_scale=1e-5, mlp_mode=_mlp(arch))
 
 
-def _v3(arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _like_dinov3(arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns `options` and `parts` of a ViT with the parts of DINOv3."""
     return dict(position_encoding=ROTARY), dict(num_register_tokens=4, layer_scale=1e-5, norm_eps=1e-5,
                                                 mlp_mode=_mlp(arch))
 
@@ -86,30 +91,30 @@ def _v3(arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def _dinov2(arch: str, suffix: str) -> Member:
     # The first URL is the authors'; the second is timm's copy of their weights.
     name = f'dinov2_vit{arch[0]}14'
-    return Member('CPVT', arch, *_v2(arch, 4 if suffix else 0), {
-        f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth': 'timm',
-        timm_copy(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m'): 'timm'},
+    return Member('CPVT', arch, *_like_dinov2(arch, 4 if suffix else 0), (
+        f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth',
+        timm_copy(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m')),
         images=dict(input_size=(3, 518, 518), crop_pct=1.))
 
 
 def _dinov3(arch: str) -> Member:
     # timm's copy. The authors' files need a request, see docs/guides/pretrained_weights.md.
     model = f'vit_{arch.replace("-", "_")}_patch16_dinov3_qkvb.lvd1689m'
-    return Member('CPVT', arch, *_v3(arch), {timm_copy(model): 'timm-dinov3'}, DINOV3_LICENCE, norm_eps=1e-5,
+    return Member('CPVT', arch, *_like_dinov3(arch), (timm_copy(model),), DINOV3_LICENCE, norm_eps=1e-5,
                   images=dict(input_size=(3, 256, 256), crop_pct=1.))
 
 
 def _lingbot(arch: str) -> Member:
     # arXiv 2607.05247, and the copy that timm names. It has the same parts as a DINOv3.
     file = f'hf://belfner/vit_{arch}_patch16_lingbot.robbyant'
-    return Member('CPVT', arch, *_v3(arch), {file: 'timm-dinov3'}, LINGBOT_LICENCE, norm_eps=1e-5, images=dict(
+    return Member('CPVT', arch, *_like_dinov3(arch), (file,), LINGBOT_LICENCE, norm_eps=1e-5, images=dict(
         input_size=(3, 512, 512), crop_pct=1., crop_mode='squash', interpolation='bilinear'))
 
 
 def _tipsv2(arch: str) -> Member:
     # arXiv 2604.12012, which timm names.
-    return Member('CPVT', arch, *_v2(arch, 1, img_size=448),
-                  {timm_copy(f'vit_{arch}_patch14_reg1_tipsv2.webli'): 'timm'},
+    return Member('CPVT', arch, *_like_dinov2(arch, 1, img_size=448),
+                  (timm_copy(f'vit_{arch}_patch14_reg1_tipsv2.webli'),),
                   normalization=((0.,) * 3, (255.,) * 3), images=dict(input_size=(3, 448, 448), crop_pct=1.))
 
 
@@ -119,7 +124,7 @@ def _rope_vit(arch: str, kind: str) -> Member:
     table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
     rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
     return Member('CPVT', arch, dict(position_encoding=[*table, rotary]), dict(layer_scale=1e-5),
-                  {timm_copy(model): f'timm-rope-{kind.removesuffix("-ape")}'})
+                  (timm_copy(model),))
 
 
 MEMBERS: dict[str, Member] = {
@@ -127,7 +132,7 @@ MEMBERS: dict[str, Member] = {
     'pyramid-cpvt-small': _released('small', 'pcpvt_small_20220308-e638c41c.pth'),
     'pyramid-cpvt-base': _released('base', 'pcpvt_base_20220308-0621964c.pth'),
     'pyramid-cpvt-large': _released('large', 'pcpvt_large_20220308-37579dc6.pth'),
-    **{name: Member('PyramidCPVT', name, PVT, dict(cls_token=True), {f'{AUTHORS}/{name.replace("-", "_")}.pth': 'pvt'})
+    **{name: Member('PyramidCPVT', name, PVT, dict(cls_token=True), (f'{AUTHORS}/{name.replace("-", "_")}.pth',))
        for name in ('pvt-tiny', 'pvt-small', 'pvt-medium', 'pvt-large')},
     **{f'pvtv2-{size}': _pvtv2(size) for size in ('b0', 'b1', 'b2', 'b2-li', 'b3', 'b4', 'b5')},
     **{f'mit-{size}': _mit(size, file) for size, file in (

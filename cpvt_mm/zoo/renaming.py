@@ -13,7 +13,7 @@ from openmmlab_tools.errors import UserError
 # In templates of names. Numbers in {i1} and {j1} count from 1, and become {i} and {j} here.
 PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 'k': '[12]', 'q': 'proj|norm',
                 'p': 'weight|bias'}
-FROM_ONE = {'i1': 'i', 'j1': 'j'}
+COUNT_FROM_1 = {'i1': 'i', 'j1': 'j'}
 # The table of a `LearnablePE` that is the first encoding of a backbone, or of a stage of a pyramid.
 POSITION_TABLE = re.compile(r'(stages\.\d+\.)?position_encoding\.0\.table')
 
@@ -41,7 +41,7 @@ def _match(templates: Names, name: str) -> dict[str, str] | None:
     values = next((match.groupdict() for match in matches if match), None)
     if values is None:
         return None
-    return {**values, **{zero: str(int(values[one]) - 1) for one, zero in FROM_ONE.items() if one in values}}
+    return {**values, **{here: str(int(values[key]) - 1) for key, here in COUNT_FROM_1.items() if key in values}}
 
 
 def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ PATCH_MODES = ['disjoint', 'overlap']
 
 
 def test_moved_rows_are_those_of_their_places_and_so_are_gradients() -> None:
-    move, table = Move.of(torch.tensor([2, 5, 0, 5, 4]), 5, CPU), torch.randn(1, 5, 3, requires_grad=True)
+    move, table = Move.from_source(torch.tensor([2, 5, 0, 5, 4]), 5, CPU), torch.randn(1, 5, 3, requires_grad=True)
     moved = move(table)
     assert torch.equal(moved[:, [0, 2, 4]], table[:, [2, 0, 4]]) and not moved[:, [1, 3]].any()
     back = move.back(moved)

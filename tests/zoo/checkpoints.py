@@ -45,7 +45,7 @@ def shaken(model: nn.Module) -> nn.Module:
 
 def of_timm(name: str) -> nn.Module:
     """The narrow model of timm for a backbone with a name, in eval mode."""
-    model = next(file for file in reversed(RELEASED[name].files)).rpartition('/')[2].partition('.')[0]
+    model = RELEASED[name].files[-1].rpartition('/')[2].partition('.')[0]
     patch = RELEASED[name].parts.get('patch_size', 16)
     return dino.randomized(timm.create_model(model, img_size=4 * patch, num_classes=0, dynamic_img_size=True,
                                              embed_dim=192, depth=3, num_heads=3), 192)

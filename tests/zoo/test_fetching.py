@@ -55,8 +55,7 @@ except Exception as error:
 def test_urls_of_weights_are_tried_in_order_and_their_terms_are_told(server: Server, cache: Path, log: list,
                                                                      monkeypatch: MonkeyPatch) -> None:
     def release(*urls: str) -> str:
-        files = dict.fromkeys(urls, 'mmseg')
-        monkeypatch.setitem(RELEASED, 'mine', Member('PyramidCPVT', 'small', files=files, licence='My License'))
+        monkeypatch.setitem(RELEASED, 'mine', Member('PyramidCPVT', 'small', files=urls, licence='My License'))
         return 'cpvt_mm://mine'
 
     cut, good, gone = server.add('/cut.pth', saved()), server.add('/good.pth', saved()), f'{server.url}/gone.pth'
