@@ -8,31 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import openmmlab_tools.compat
 from openmmlab_tools.libraries import require
-
-from .version import __version__
+from openmmlab_tools.starting import parses_arguments
 
 openmmlab_tools.compat.install()  # where no start-up file did, as in a clone that is not installed
-require('mmengine')
 
-from openmmlab_tools.errors import MissingFile, UserError  # noqa: E402
+if not parses_arguments():  # commands import `public` after that
+    require('mmengine')
+    importlib.import_module('cpvt_mm.registry')
 
-from .encodings import *  # noqa: E402, F403
-from .encodings import __all__ as _encodings  # noqa: E402
-from .models import *  # noqa: E402, F403
-from .models import __all__ as _models  # noqa: E402
-from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
-from .zoo.load import load_pretrained  # noqa: E402
-
-# What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
-_LAZY = {
-    **LAZY_MODULES,
+KNOWN = ('__all__', '__version__')
+# Each name is imported when it is used: these from their modules, as those of `registry.LAZY_MODULES`, the others from
+# `public`.
+LATE = {
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_tools.predict.predicting',
 }
-__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_encodings, *_models]
 
 
-if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make any name right
+if TYPE_CHECKING:  # the names with their types; a function would make any name right
     from openmmlab_tools.predict.predicting import predict as predict
 
     from .batch_invariance import BatchInvariantHook as BatchInvariantHook
@@ -45,12 +38,18 @@ if TYPE_CHECKING:  # the names of _LAZY with their types; a function would make 
     from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
     from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
     from .preprocessors import SegDataPreProcessor as SegDataPreProcessor
+    from .public import *  # noqa: F403
+    from .public import __all__ as __all__
 else:
     def __getattr__(name: str) -> Any:
-        if name not in _LAZY:
-            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        if name in KNOWN or not name.startswith('_'):
+            modules = {**importlib.import_module('cpvt_mm.registry').LAZY_MODULES, **LATE}
+            module = importlib.import_module(modules.get(name, 'cpvt_mm.public'))
+            if name in vars(module):
+                return vars(module)[name]
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    late = importlib.import_module('cpvt_mm.registry').LAZY_MODULES
+    return sorted({*globals(), *late, *LATE, *importlib.import_module('cpvt_mm.public').__all__})

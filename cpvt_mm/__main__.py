@@ -21,7 +21,7 @@ COMMANDS = {
 @exit_on_error
 def main() -> None:
     version = run_path(str(Path(__file__).with_name('version.py')))['__version__']  # the package imports torch
-    run_command('cpvt_mm', COMMANDS, partial(start, package='cpvt_mm'), version)
+    run_command('cpvt_mm', COMMANDS, partial(start, package='cpvt_mm.public'), version)
 
 
 if __name__ == '__main__':

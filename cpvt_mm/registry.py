@@ -1,5 +1,7 @@
 """Registries of the backbones; mmengine finds them by `type='cpvt_mm.<name>'`, from any OpenMMLab config."""
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 from mmengine import registry
 from mmengine.registry import Registry
@@ -33,3 +35,18 @@ OPTIM_WRAPPER_CONSTRUCTORS = LazyRegistry(
 
 # A root registry without a parent, because other scopes never build position encodings.
 POSITION_ENCODINGS = Registry('position encoding', scope='cpvt_mm', locations=['cpvt_mm.encodings'])
+
+# Backbones and the neck, which configs may also name without a scope. Importing `cpvt_mm.models` takes long, because
+# mmengine's base class comes with all optimizers.
+UNSCOPED = ('CPVT', 'PyramidCPVT', 'SimpleFeaturePyramid')
+
+
+def _built_late(name: str) -> Callable[..., object]:
+    def build(**options: Any) -> object:
+        return getattr(importlib.import_module('cpvt_mm.models'), name)(**options)
+
+    return build
+
+
+for _name in UNSCOPED:  # `cpvt_mm.models` registers the classes in their place
+    registry.MODELS.register_module(_name, module=_built_late(_name), force=True)

@@ -1,8 +1,9 @@
 """Runs a command of the lab: `python -m lab COMMAND [options]`; without one it lists them."""
 import ast
+from importlib import import_module
 from pathlib import Path
 
-from openmmlab_tools.cli import Command, import_lightly, run_command
+from openmmlab_tools.cli import Command, run_command
 from openmmlab_tools.errors import exit_on_error
 
 
@@ -15,7 +16,7 @@ def find_commands() -> dict[str, str]:
 @exit_on_error
 def main() -> None:
     commands = {name: Command(f'lab.commands.{name}', words) for name, words in find_commands().items()}
-    run_command('python -m lab', commands, lambda module: import_lightly(module).main())
+    run_command('python -m lab', commands, lambda module: import_module(module).main())
 
 
 if __name__ == '__main__':

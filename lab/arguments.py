@@ -3,6 +3,10 @@ import re
 from argparse import ArgumentTypeError
 
 Size = tuple[int, int]  # height and width, pixels
+# What the benchmark measures.
+MODES = ('forward', 'train')
+DTYPE_NAMES = ('fp32', 'tf32', 'bf16', 'fp16')
+PEER_NAMES = ('cpvt_mm', 'grouped', 'mmseg', 'mmpretrain', 'timm', 'pvt', 'pvtv2')
 # Images of COCO as mmdet resizes them, to 800 x 1333, in multiples of 32 pixels.
 COCO = '800x1216+608x800+800x1088+480x640+1216x800+640x960+544x800+800x800'
 

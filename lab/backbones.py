@@ -17,7 +17,6 @@ from .candidates import PEERS, Candidate, build_backbone, in_groups
 from .counting import Work, count_calls, count_flops, count_work
 
 DTYPES = {'fp32': torch.float32, 'tf32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-MODES = ('forward', 'train')
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
 from lab.commands.resolution_sweep import get_test_size
 from openmmlab_tools.checkpoints.loading import to_input
+from openmmlab_tools.choices import MAX_PIXELS
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.errors import UserError
-from openmmlab_tools.pictures.images import MAX_PIXELS, read_image
+from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.predict.predicting import build_inferencer, infer
 
 

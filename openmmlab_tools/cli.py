@@ -6,12 +6,13 @@ from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec
+from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from typing import Any, NamedTuple
 
 from .errors import UserError, did_you_mean, exit_on_error, say
+from .starting import parsing
 
 DICT = re.compile(r'\bdict\(|\{\s*[\'"]')
 # For the `main` of a tool that can be resumed.
@@ -23,13 +24,13 @@ class CfgOptions(Action):
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
                  option_string: str | None = None) -> None:
-        from mmengine.config import DictAction  # imports torch
         for option in values or ():
             if '=' not in option:
                 parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
             if DICT.search(option):  # mmengine would take it for text
                 parser.error(f'{option_string} {option} has a dict, which cannot be given here: write its keys, as '
                              'default_hooks.early_stopping.type=EarlyStoppingHook, or change the config')
+        from mmengine.config import DictAction  # imports torch
         try:
             DictAction(self.option_strings, self.dest)(parser, namespace, values, option_string)
         except (AssertionError, RecursionError):  # of mmengine, at brackets
@@ -45,14 +46,6 @@ def run_package() -> None:
     run_path(str(Path(package.origin).with_name('__main__.py')), run_name='__main__')
 
 
-def import_lightly(module: str) -> Any:
-    """Imports a module. For `--help`, its package and transformers, which mmengine imports, do not run `__init__`."""
-    packages = {module.partition('.')[0], 'transformers'} if {'-h', '--help'} & {*sys.argv} else set()
-    for spec in filter(None, map(find_spec, packages - sys.modules.keys())):
-        sys.modules[spec.name] = module_from_spec(spec)
-    return import_module(module)
-
-
 class Command(NamedTuple):
     """A command: the module that runs it, and what it does, in a few words."""
     module: str
@@ -64,8 +57,9 @@ def start(module: str, package: str = '') -> None:
     """
     @exit_on_error
     def run() -> None:
-        command = import_lightly(module)
-        args = command.parse_args()
+        with parsing():
+            command = import_module(module)
+            args = command.parse_args()
         if package:
             import_module(package)
         command.run(args)

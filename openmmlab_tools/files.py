@@ -17,6 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 from PIL import Image
 
+from .choices import IMAGE_SUFFIXES as IMAGE_SUFFIXES
 from .errors import UserError, first_line
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # How `whole_file` ends the name of a file until it is complete; torch.hub adds a suffix of its own.
 TEMPORARY = re.compile(r'\.([0-9]{1,10})\.[0-9a-f]{16}\.tmp(\.[0-9a-f]{32}\.partial)?\Z')
 
-# Names of images that both Pillow and OpenCV read.
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.tif', '.tiff', '.jp2', '.pbm', '.pgm',
-                  '.ppm', '.pnm')
 
 
 def list_images(folder: str | Path) -> list[Path]:

@@ -1,4 +1,5 @@
 """The command `cpvt_mm`: its subcommands are those of tools/, under other names."""
+import os
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from cpvt_mm.__main__ import COMMANDS
 from cpvt_mm.version import __version__
 from lab.__main__ import find_commands
+from openmmlab_tools.commands import COMMANDS as GENERAL
 from openmmlab_tools.engine import load_config
 from tests.helpers import ROOT
 from tests.lab.test_maintenance import NO_OPTIONS
@@ -53,50 +55,41 @@ def test_an_option_of_the_config_that_cannot_be_read_is_told(option: str, words:
     assert f'error: --cfg-options {option} {words}' in capsys.readouterr().err
 
 
-# What takes long to import; the package itself, and the libraries that its backbones need, come after the arguments.
-COMPILERS, LATER = ('torch._dynamo', 'torch.onnx', 'transformers.utils', 'mmdet', 'mmseg', 'mmpretrain', 'pandas'), (
-    'mmengine.model', 'mmengine.runner', 'mmcv', 'cpvt_mm.models')
-# Commands of the lab that import what they study at once.
-STUDIES = {f'lab {name}' for name in (
-    'attention_maps', 'benchmark', 'compare', 'faults', 'fuzz_checkpoints', 'fuzz_data', 'mmcv_reference',
-    'padding_difference', 'padding_share', 'position_probe', 'report_checks', 'resolution_sweep',
-    'translation_equivariance')} | {'tools/analysis_tools/benchmark.py'}
+# What takes long to import: arguments are parsed before it.
+LONG = ('numpy', 'torch', 'PIL', 'cv2', 'matplotlib', 'rich', 'pycocotools', 'pandas', 'transformers', 'mmengine',
+        'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'onnxruntime', 'openvino', 'cpvt_mm.public', 'openmmlab_tools.files')
+# Commands of the lab that import at once what they work with.
+STUDIES = {
+    'attention_maps', 'compare', 'convert', 'demo', 'dino_golden', 'distil', 'faults', 'fuzz_checkpoints',
+    'fuzz_data', 'mmcv_reference', 'padding_difference', 'padding_share', 'position_probe', 'report_checks',
+    'resolution_sweep', 'study_results', 'toy_shapes', 'translation_equivariance'}
 FILES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob('tools/**/*.py'), ROOT / 'demo/image_demo.py'))
-IN_LAB = sorted(f'lab {name}' for name in find_commands().keys() - NO_OPTIONS)
+PACKAGES = {'cpvt_mm': [*COMMANDS], 'openmmlab_tools': [*GENERAL], 'lab': sorted(find_commands().keys() - STUDIES)}
+PROGRAMS = [['-m', package, *name] for package, names in PACKAGES.items() for name in ([], *([one] for one in names))]
 
 
-@pytest.mark.parametrize('programs', [
-    [f'cpvt_mm {name}' for name in COMMANDS], sorted({*FILES} - STUDIES),
-    pytest.param(sorted({*IN_LAB} - STUDIES), marks=pytest.mark.slow),
-    pytest.param(sorted(STUDIES - {'lab mmcv_reference'}), marks=pytest.mark.slow),
-    pytest.param(['lab mmcv_reference'], marks=pytest.mark.slow)], ids=lambda programs: programs[-1])
-def test_the_help_does_not_wait_for_what_the_command_needs(programs: list[str], run_python: Run) -> None:
-    heavy = COMPILERS if programs[-1] in STUDIES else COMPILERS + LATER
-    heavy = heavy[2 * ('lab mmcv_reference' in programs):]
-    done = run_python(f'''
-import runpy, sys
-from contextlib import suppress
-sys.path.insert(0, {str(ROOT)!r})  # as python -m does
-from openmmlab_tools import cli
-for name, *options in map(str.split, {programs}):
-    sys.argv = [name, *options, '--help']
-    with suppress(SystemExit):
-        if name == 'cpvt_mm':
-            cli.run_package()
-        elif name == 'lab':
-            runpy.run_module('lab', run_name='__main__')
-        else:
-            runpy.run_path({str(ROOT)!r} + '/' + name, run_name='__main__')
-    print('loaded:', {{*{heavy}}} & sys.modules.keys())
-''')
-    lines = done.stdout.splitlines()
-    loaded = [line for line in lines if line.startswith('loaded: ')]
-    assert loaded == ['loaded: set()'] * len(programs), done.stdout + done.stderr
-    assert sum(line.startswith('usage: ') for line in lines) == len(programs)
+@pytest.mark.parametrize('program', [*PROGRAMS, *([file] for file in FILES)], ids=' '.join)
+def test_help_version_and_mistyped_words_wait_for_nothing(program: list[str]) -> None:
+    """New commands and tools are tested as well. `python -X importtime` lists what a process imports."""
+    is_list = program[1:] in [[package] for package in PACKAGES]  # of commands
+    lab_without_options = program[1:2] == ['lab'] and program[2:3] and program[2] in NO_OPTIONS
+    words = ['--help', *(['--version', 'trian'] if is_list else ['--no-such-option'])]
+    for word in words if not lab_without_options else []:
+        done = subprocess.run([sys.executable, '-X', 'importtime', *program, word], cwd=ROOT, capture_output=True,
+                              text=True, timeout=300, env={**os.environ, 'PYTHONPATH': str(ROOT)})
+        lines = done.stderr.splitlines()
+        imported = {line.rpartition('|')[2].strip() for line in lines if line.startswith('import time:')}
+        assert 'argparse' in imported and not imported & {*LONG}, f'{program} {word}: {imported & {*LONG}}'
+        told = done.stdout + '\n'.join(line for line in lines if not line.startswith('import time:'))
+        assert 'usage: ' in told or 'cpvt_mm ' in told or 'is not a command' in told
+        assert done.returncode == (0 if word in ('--help', '--version') and 'not a command' not in told else
+                                   1 if 'is not a command' in told else 2)
 
 
-def test_importing_the_package_does_not_wait_for_the_compiler(run_python: Run) -> None:
-    assert run_python('import sys, cpvt_mm; print("torch._dynamo" in sys.modules)').stdout == 'False\n'
+def test_importing_the_package_waits_for_no_other_library(run_python: Run) -> None:
+    long = ('torch._dynamo', 'torch.distributed.tensor', 'transformers', 'huggingface_hub', 'torchvision', 'mmcv',
+            'mmdet', 'PIL', 'pandas', 'mmengine.model')
+    assert run_python(f'import sys, cpvt_mm; print({{*{long}}} & sys.modules.keys())').stdout == 'set()\n'
 
 
 def test_imports_print_nothing(run_python: Run) -> None:

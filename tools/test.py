@@ -8,4 +8,4 @@ if not find_spec('cpvt_mm'):
 from openmmlab_tools.cli import start
 
 if __name__ == '__main__':
-    start('openmmlab_tools.commands.test', 'cpvt_mm')
+    start('openmmlab_tools.commands.test', 'cpvt_mm.public')

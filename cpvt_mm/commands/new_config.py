@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cpvt_mm.archs import TWINS_ARCHS
 from cpvt_mm.zoo.members import RELEASED
+from openmmlab_tools.choices import LABEL_MAP_KINDS
 from openmmlab_tools.cli import command_parser
 from openmmlab_tools.errors import say
 from openmmlab_tools.own_data.config_options import TASKS
-from openmmlab_tools.readers.label_maps import KINDS
 from openmmlab_tools.texts import shell
 
 ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.backbone == 'PyramidCPVT'
@@ -42,7 +42,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
                         'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '
                         "backbone stays without --arch (default: one of this project's)")
-    parser.add_argument('--masks', choices=KINDS, help='what the values of label maps are (default: guessed, and told)')
+    parser.add_argument('--masks', choices=LABEL_MAP_KINDS,
+                        help='what the values of label maps are (default: guessed, and told)')
     parser.add_argument('--colours', type=Path, metavar='FILE', help='classes of label maps: in each line a name and a '
                         'colour as three numbers (default: labelmap.txt, classes.txt or the like in the folder)')
     parser.add_argument('--drop-empty', action='store_true', help='leave out images without objects in training')

@@ -1,15 +1,16 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
 from pathlib import Path
-
-from mmengine.config import Config
+from typing import TYPE_CHECKING
 
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import SAME, SWAPPED_IN
-from cpvt_mm.zoo.members import RELEASED
+from cpvt_mm.zoo.members import RELEASED, SAME, SWAPPED_IN
 from openmmlab_tools.cli import command_parser
 from openmmlab_tools.errors import UserError, say
 from openmmlab_tools.texts import shell
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 
 def parse_args() -> argparse.Namespace:
@@ -32,7 +33,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def swap(cfg: Config, args: argparse.Namespace) -> Config:
+def swap(cfg: 'Config', args: argparse.Namespace) -> 'Config':
     """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
     """
     from cpvt_mm.models.create import load_backbone
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     tell(old, new, args)
 
 
-def tell(old: Config, new: Config, args: argparse.Namespace) -> None:
+def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
     """Prints what a user must know of weights, optimizer and outputs, and the next command."""
     from cpvt_mm.swap.same import is_recognised
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')

@@ -26,7 +26,7 @@ OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
-@MMENGINE_MODELS.register_module()
+@MMENGINE_MODELS.register_module(force=True)
 @MODELS.register_module()
 class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).

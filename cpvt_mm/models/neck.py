@@ -46,7 +46,7 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
     return nn.Sequential(*layers), channels
 
 
-@MMENGINE_MODELS.register_module()
+@MMENGINE_MODELS.register_module(force=True)
 @MODELS.register_module()
 class SimpleFeaturePyramid(BaseModule):
     """Makes a feature pyramid from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).

@@ -22,7 +22,7 @@ PATCH_SIZES = (4, 2, 2, 2)
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
-@MMENGINE_MODELS.register_module()
+@MMENGINE_MODELS.register_module(force=True)
 @MODELS.register_module()
 class PyramidCPVT(Backbone):
     """Pyramid vision transformer with the position encodings of CPVT (arXiv 2102.10882).

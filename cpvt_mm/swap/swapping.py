@@ -8,8 +8,8 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from cpvt_mm.models import CPVT
-from cpvt_mm.zoo.families import SAME, find_released
-from cpvt_mm.zoo.members import IMAGENET
+from cpvt_mm.zoo.families import find_released
+from cpvt_mm.zoo.members import IMAGENET, SAME
 from openmmlab_tools.checkpoints.loading import bands_loader
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.registry import in_scope

@@ -8,8 +8,7 @@ from cpvt_mm.archs import PLAIN_ARCHS, PlainArch, parse_arch
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.create import CLASSES
 from cpvt_mm.tokens.validation import check_names
-from cpvt_mm.zoo.families import SAME, SWAPPED_IN
-from cpvt_mm.zoo.members import RELEASED, SCHEME
+from cpvt_mm.zoo.members import RELEASED, SAME, SCHEME, SWAPPED_IN
 from openmmlab_tools.errors import UserError
 
 from .map_choice import choose_blocks, choose_stages

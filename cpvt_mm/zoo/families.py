@@ -3,7 +3,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cpvt_mm.archs import PLAIN_ARCHS, TWINS_ARCHS
 from cpvt_mm.registry import FUNCTIONS
 from openmmlab_tools.checkpoints.fetching import Source
 from openmmlab_tools.errors import UserError, did_you_mean
@@ -21,10 +20,6 @@ FORMATS: tuple[Format, ...] = (
 SAME_CLASSES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     'PCPVT': ('', {}), 'PyramidVisionTransformer': ('pvt-', PVT), 'PyramidVisionTransformerV2': ('pvtv2-', PVTV2),
     'MixVisionTransformer': ('mit-', PVTV2)}
-# What `swap` puts into a config, and names of its archs; SAME is the backbone that is there, which runs here.
-SAME = 'same'
-SWAPPED_IN = {'PyramidCPVT': tuple(TWINS_ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
-              **{name: (member.name,) for name, member in RELEASED.items()}}
 
 
 class Detected(NamedTuple):

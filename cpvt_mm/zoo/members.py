@@ -5,6 +5,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cpvt_mm.archs import PLAIN_ARCHS, TWINS_ARCHS
+
 APACHE = 'Apache-2.0'
 # Mean and standard deviation of RGB values from 0 to 255.
 IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
@@ -152,3 +154,8 @@ MEMBERS: dict[str, Member] = {
        for arch in ('small', 'base', 'large')},
 }
 RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
+
+# What `swap` puts into a config, and names of its archs; SAME is the backbone that is there, which runs here.
+SAME = 'same'
+SWAPPED_IN = {'PyramidCPVT': tuple(TWINS_ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
+              **{name: (member.name,) for name, member in RELEASED.items()}}

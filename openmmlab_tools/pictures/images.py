@@ -18,9 +18,6 @@ EXIF_ORIENTATION = 0x0112
 SUBFILE, REDUCED, MASK = 254, 1, 4  # TIFF's tag of what a page is; its bits for a smaller copy and a mask of another
 SEVERAL = 'has {} images (pages or frames), but only the first is read: save each of them as a file of its own'
 ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views of a photo, or layers
-# A photo of most cameras. A segmentor needs memory for all classes at all pixels of an image: 10 GB for the 150 classes
-# of ADE20K, also in windows (mode 'slide').
-MAX_PIXELS = 16_000_000
 TOO_LARGE = 'pixels (width x height), but at most'  # in the error of more
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need, or load all bits with openmmlab_tools.LoadBandsFromFile')

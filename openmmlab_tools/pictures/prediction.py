@@ -10,6 +10,7 @@ from mmengine.structures import BaseDataElement
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
+from openmmlab_tools.choices import SCORE_THR as SCORE_THR
 from openmmlab_tools.errors import UserError, check_range, did_you_mean
 from openmmlab_tools.files import write_image
 
@@ -17,7 +18,6 @@ from .bands import read_view, to_view
 from .painting import ALPHA, paint_boxes, paint_label_map
 
 Picture: TypeAlias = str | Path | np.ndarray  # a file, or pixels
-SCORE_THR = 0.3  # as in mmdet
 # A score, or scores by the names of classes; those that are not named have that of '', or else SCORE_THR.
 ScoreThr: TypeAlias = float | Mapping[str, float]
 

@@ -15,14 +15,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from openmmlab_tools.choices import MAX_PIXELS, VIDEO_SUFFIXES
 from openmmlab_tools.errors import UserError, as_sentence
 from openmmlab_tools.files import list_images, what_is
 from openmmlab_tools.pictures.bands import decode_bands, read_header
-from openmmlab_tools.pictures.images import MAX_PIXELS, check_pixels, check_regular, decode, explained, pages, to_rgb
+from openmmlab_tools.pictures.images import check_pixels, check_regular, decode, explained, pages, to_rgb
 from openmmlab_tools.pictures.prediction import Picture
 from openmmlab_tools.storage import TRY, limited
 
-VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v', '.mpg', '.mpeg', '.wmv')
 CAMERAS = 100  # OpenCV takes the hundreds of a number for a kind of driver
 NO_SOURCES = bytes, bytearray, memoryview, IOBase, Mapping  # what they yield, such as numbers, is no image
 Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Named | Iterable[Source]'

@@ -27,7 +27,6 @@ CITYSCAPES, IDS = re.compile(r'_gt(?:Fine|Coarse)_(\w+)$'), ('labelTrainIds', 'l
 CITYSCAPES_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 ADE20K = re.compile(r'ADE_(train|val|test)_\d+')
 THOUSAND, IGNORED = 1000, 10_000  # of MOTS: values are class * 1000 + number of the object, or mean nothing
-KINDS = ('classes', 'colours', 'instances')
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
 RARE = 0.01  # of all pixels

@@ -13,7 +13,7 @@ CVAT, LABEL_STUDIO, LABEL_MAPS, CSV = 'CVAT XML', 'Label Studio JSON', 'label ma
 @dataclass(frozen=True)
 class ReadingOptions:
     semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
-    masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
+    masks: str | None = None  # one of LABEL_MAP_KINDS; None: guessed
     colours: Path | None = None  # a file with classes and colours; None: one in the folder
     embedded: Path | None = None  # a folder for images that are only in annotation files; None: these are left out
 

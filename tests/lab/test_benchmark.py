@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lab.backbones import MODES, Backbones, Setting, Step
+from lab.arguments import MODES
+from lab.backbones import Backbones, Setting, Step
+from lab.benchmarking import to_markdown
 from lab.candidates import PEERS, Candidate, CannotMeasure
-from lab.commands.benchmark import to_markdown
 from lab.counting import count_flops, count_work
 from lab.running import COLUMNS, measure_group
 from tests.helpers import ROOT

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 if not find_spec('lab'):
     sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from openmmlab_tools.cli import import_lightly
+
+from lab.commands.benchmark import main
 
 if __name__ == '__main__':
-    import_lightly('lab.commands.benchmark').main()
+    main()

@@ -8,4 +8,4 @@ if not find_spec('cpvt_mm'):
 from openmmlab_tools.cli import start
 
 if __name__ == '__main__':
-    start('cpvt_mm.commands.new_config', 'cpvt_mm')
+    start('cpvt_mm.commands.new_config', 'cpvt_mm.public')
