@@ -1,4 +1,4 @@
-"""The archs of both backbones: their fields, their sizes by name, and what configs may give in place of a name."""
+"""The archs of both backbones: their fields, and the sizes and modes of each name."""
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar
@@ -17,19 +17,21 @@ class PyramidArch:
     num_heads: Sequence[int]  # each divides the stage's `embed_dims`
     mlp_ratios: Sequence[int]  # hidden channels of an MLP, as a multiple of `embed_dims`
     sr_ratios: Sequence[int]  # by which spatial reduction shrinks each side of the key grid
-    # Spatial reduction of keys and values. 'conv': by `sr_ratios`; attention costs the square of the number of pixels.
-    # 'pool': to 7 x 7 (PVT v2, arXiv 2106.13797, section 3.2); it is linear.
+    # Spatial reduction of keys and values. 'conv': a convolution shrinks the key grid by `sr_ratios`, so the cost of
+    # attention grows with the square of the number of pixels. 'pool': average pooling to 7 x 7 cells (PVT v2, arXiv
+    # 2106.13797, section 3.2), so the cost grows linearly.
     sr_mode: Literal['conv', 'pool'] = 'conv'
-    # 'conv': a zero-padded depthwise 3 x 3 convolution in front of each MLP's GELU (PVT v2, section 3.2); 'relu-conv':
-    # with ReLU before this, as in its b2-li.
+    # 'linear': two linear layers. 'conv': also a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, section
+    # 3.2). 'relu-conv': also a ReLU before this convolution, as in PVT v2-b2-li.
     mlp_mode: Literal['linear', 'conv', 'relu-conv'] = 'linear'
-    # 'disjoint': patches of 4 x 4 pixels, then 2 x 2 cells. 'overlap': convolutions of 7 x 7 with stride 4, then 3 x 3
-    # with stride 2 (PVT v2, section 3.2).
+    # 'disjoint': patches of 4 x 4 pixels in the first stage, and of 2 x 2 cells in later ones. 'overlap': convolutions
+    # of 7 x 7 with stride 4, and of 3 x 3 with stride 2 (PVT v2, section 3.2).
     patch_mode: Literal['disjoint', 'overlap'] = 'disjoint'
-    # Whether a LayerNorm ends each stage, whose result is returned and handed on, as in PVT v2 and SegFormer.
+    # Whether each stage ends with a LayerNorm, as in PVT v2 and SegFormer. Its result is returned, and is the input of
+    # the next stage.
     stage_norm: bool = False
-    # Whether the cells of the last stage attend to a class token, too, which is not returned, as in the classifiers of
-    # PVT (arXiv 2102.12122, section 3.5).
+    # Whether the cells of the last stage also attend to a class token, as in the classifiers of PVT (arXiv 2102.12122,
+    # section 3.5). The token is not returned.
     cls_token: bool = False
     # The eps of the LayerNorms in patch embeddings and spatial reduction. In mmdet, mmseg, and PVT and PVT v2 of
     # transformers it is 1e-6; in the originals 1e-5.
@@ -62,7 +64,7 @@ class PlainArch:
     mlp_ratio: int = 4  # hidden channels of an MLP, as a multiple of `embed_dims`
     patch_size: int = 16  # side of a patch in pixels
     dist_token: bool = False  # whether a distillation token follows the class token (DeiT, section 4)
-    # Learnt tokens that follow these and that only 'raw' returns (registers, arXiv 2309.16588).
+    # Learnt tokens after the class tokens (registers, arXiv 2309.16588); only the `out_type` 'raw' returns them.
     num_register_tokens: int = 0
     mlp_mode: Literal['linear', 'swiglu'] = 'linear'  # 'swiglu': MLPs with a gate, see `SwiGLU`
     layer_scale: float | None = None  # initial value of `LayerScale` at the end of each branch; None: there is none

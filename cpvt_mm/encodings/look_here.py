@@ -1,4 +1,4 @@
-"""LookHere: heads that look in one direction, by a fixed bias of the logits."""
+"""LookHere: a fixed bias of the logits that restricts heads to one direction."""
 import math
 
 import torch
@@ -11,16 +11,16 @@ from cpvt_mm.tokens.validation import check_above
 from .base import StageSpec
 from .offset_bias import OffsetBias
 
-# In degrees, clockwise from upwards. Opposite ones are neighbours, so that two heads see both ways.
+# In degrees, clockwise from upwards. Opposite directions follow each other, so two heads cover both.
 DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)
-# Of heads that see all keys.
+# Of heads that attend to all keys.
 FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
 
 
 def directed_heads(stage: StageSpec, index: int) -> Tensor:
     """Returns LookHere's direction of each head, to the right and down, and its slope in block `index`: `(3, heads)`.
 
-    It is on the CPU in float32. A head that looks everywhere has no direction, (0, 0).
+    It is on the CPU in float32. A head that attends to all keys has the direction (0, 0).
     """
     count = stage.num_heads - stage.num_heads // 3
     slope = 1.5 - index / max(stage.depth - 1, 1)
@@ -32,18 +32,20 @@ def directed_heads(stage: StageSpec, index: int) -> Tensor:
 
 @POSITION_ENCODINGS.register_module()
 class LookHerePE(OffsetBias):
-    """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
+    """Adds a fixed bias that restricts most heads to one direction, and favours near keys (LookHere, arXiv 2405.13985).
 
-    A third of the heads, rounded down, see all keys. The others see the key whose cell the query is in, and a field of
-    view (section 3): up, down, right, left, then between these. With fewer than eight such heads, the next block goes
-    on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the first to 0.5 in
-    the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the authors' code).
+    It has no weights. A third of the heads, rounded down, attend to all keys. Each of the other heads attends to the
+    key whose cell contains the query, and to the keys in a field of view (section 3). The fields point up, down, right
+    and left, and then along the diagonals. If a block has fewer than eight such heads, the next block continues with
+    the next directions.
 
-    Distances are in cells of the key grid; in tokens, keys of reduced grids would be as good as masked. The bias needs
-    memory for every pair of query and key. Attention stays fused.
+    The bias is minus the distance, multiplied by two slopes. The slope of a block falls from 1.5 in the first to 0.5 in
+    the last. The slope of a head is 1 with a field of view, and 1/2, 1/8, 1/32 and 1/128 in turns without, as in the
+    authors' code. Distances are in cells of the key grid: in tokens, they would be so large on reduced grids that most
+    keys would have almost no weight. The bias needs memory for every pair of query and key. Attention stays fused.
 
     Args:
-        fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
+        fov: The field of view, in degrees, above 0; 360 contains all keys. Defaults to 90, as in the paper's LH-90.
         slope: A factor of all slopes, above 0, in logits per key cell. Defaults to 1.
     """
 
@@ -63,6 +65,6 @@ class LookHerePE(OffsetBias):
         is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
         covers_query = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)
         distances = ((y / key_grid.cell_height).square() + (x / key_grid.cell_width).square()).sqrt()
-        # The heads that see all keys have no direction, (0, 0).
+        # The heads that attend to all keys have the direction (0, 0).
         is_masked = ~(is_seen | covers_query | ((right == 0) & (down == 0)))
         return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)

@@ -33,7 +33,8 @@ class ContinuousRelativePE(OffsetBias):
 
     This is the bias of Swin Transformer V2 (arXiv 2111.09883, section 3.3), for whole grids: `16 * sigmoid(MLP(y, x))`.
     With d an offset in query tokens along one axis, divided by the largest one for an image of the backbone's
-    `img_size`, the coordinate is `sign(d) * log2(1 + 8 * |d|) / log2(8)`. Set `img_size` to the size of the training.
+    `img_size`, the coordinate is `sign(d) * log2(1 + 8 * |d|) / log2(8)`. Set `img_size` to the size of images in
+    training.
     Each block has an MLP of two linear layers, of std 0.02 as in the original code. The bias needs memory for every
     pair of query and key.
 
@@ -57,11 +58,11 @@ class FirePE(OffsetBias):
 
     This is FIRE (arXiv 2310.04418, section 3) along two axes. With d the offset along an axis, in query tokens, and n
     the query tokens along it, the coordinate is `sign(d) * log(1 + c * |d|) / log(1 + c * max(L, n))`, and the bias is
-    `MLP(y, x)`. The paper has a query's position in place of n, and no sign, because text has one direction.
+    `MLP(y, x)`. In the paper, n is the position of the query, and there is no sign, because text has one direction.
 
     Each block learns c, L of each axis, and an MLP of two linear layers. L starts at the side of the grid for an image
-    of the backbone's `img_size`, which should be that of the training: longer sides are interpolated. The bias needs
-    memory for every pair of query and key.
+    of the backbone's `img_size`, which you should set to the size of images in training: longer sides are interpolated.
+    The bias needs memory for every pair of query and key.
 
     Args:
         hidden_dims: Hidden channels of the MLP. Defaults to 32, as in the paper.

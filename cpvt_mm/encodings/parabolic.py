@@ -38,15 +38,15 @@ class ParabolicPE(PositionEncoding):
     and b are a learnt linear function of the query. The sum is one quadratic form. It takes five more channels of
     queries and keys, and a sixth beside class tokens, for any number of parabolas, and no memory for pairs.
 
-    Places are in tokens, divided by the longer side of the grid for the backbone's `img_size`: an offset means the same
-    in an image of any size, and initial values fit the grid of each stage. They are counted from the middle of the
-    image, since large numbers lose digits. How the paper scales places is not known here.
+    Positions are in tokens, divided by the longer side of the grid for the backbone's `img_size`. So an offset has the
+    same bias in an image of any size, and the initial values fit the grid of each stage. Positions are counted from the
+    middle of the image, because larger numbers are rounded more. We do not know how the paper scales positions.
 
-    The bias of a head starts round, with its peak at the distance `reach` in the head's direction, and falls by 1 at
-    that distance from the peak. The directions of heads are those of `LookHerePE`, whose slopes divide `reach`; heads
-    that look everywhere have their peak at the query. Directions of parabolas start evenly spread. The linear function
-    starts with constants that sum up to this, and factors of the query from a truncated normal of std
-    `(C / heads)**-0.5`.
+    The bias of a head starts round. Its peak is at the distance `reach` in the head's direction, and at that distance
+    from the peak the bias is lower by 1. The directions of heads are those of `LookHerePE`, whose slopes divide
+    `reach`; heads without a direction have their peak at the query. The directions of the parabolas start evenly
+    spread. The linear function starts with constants that sum up to this bias, and with factors of the query from a
+    truncated normal of std `(C / heads)**-0.5`.
 
     Args:
         num_parabolas: Parabolas of a head, at least 1. Defaults to 4.

@@ -36,11 +36,11 @@ class PEG(PositionEncoding):
         trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
-        padding: What surrounds the grid: 'zeros', or, as controls that show no absolute position, 'replicate',
-            'reflect' or 'circular' (the `padding_mode` of `nn.Conv2d`; images of different sizes are then convolved one
-            size at a time). The weights are the same. Defaults to 'zeros'.
-        init: 'random'; or 'zero', if it is trainable and a residual: `conv(x)` is 0 until it is trained, so that a
-            trained backbone gives the same outputs as without. Defaults to 'random'.
+        padding: The values outside of the grid: 'zeros', or 'replicate', 'reflect' or 'circular', the `padding_mode` of
+            `nn.Conv2d`. The latter three are controls, because they contain no absolute position. The weights have the
+            same shapes. Images of different sizes are then convolved one size at a time. Defaults to 'zeros'.
+        init: 'random', or 'zero', which requires `trainable` and `residual`: `conv(x)` starts as 0, so a trained
+            backbone returns the same outputs as without the PEG. Defaults to 'random'.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,

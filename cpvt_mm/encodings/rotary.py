@@ -55,9 +55,12 @@ class RotaryPE(PositionEncoding):
         temperature: Approximate ratio of the longest to the shortest period, above 1. Defaults to 100; the paper has
             10000.
         form: 'axial' or 'dinov3'. Defaults to 'axial'.
-        shift: Training adds up to this to the positions of an axis. Defaults to 0.
-        jitter: Training multiplies those of an axis by 1 / `jitter` to `jitter`. Defaults to 1.
-        rescale: Training multiplies those of both axes by 1 / `rescale` to `rescale`; DINOv3 had 2. Defaults to 1.
+        shift: Training adds a random number from -`shift` to `shift` to the positions of each axis, which run from -1
+            to 1. Defaults to 0.
+        jitter: Training multiplies the positions of each axis by a random factor from 1 / `jitter` to `jitter`.
+            Defaults to 1.
+        rescale: Training multiplies the positions of both axes by one random factor from 1 / `rescale` to `rescale`.
+            DINOv3 was trained with 2. Defaults to 1.
     """
 
     def __init__(self, stage: StageSpec, temperature: float = 100., form: Literal['axial', 'dinov3'] = 'axial',

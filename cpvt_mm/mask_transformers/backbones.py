@@ -22,15 +22,20 @@ from .predicting import MaskPredictor, extend, in_batch
 
 @MODELS.register_module()
 class PlainMaskTransformer(CPVT):
-    """A ViT whose last blocks have queries beside the patches; each predicts a mask (EoMT, arXiv 2503.19108).
+    """A ViT with queries in its last blocks, each of which predicts a mask (EoMT, arXiv 2503.19108, section 3.2).
 
-    `forward` returns pairs `Predicted`: one in eval mode, in training also one before each block with queries. There,
-    `MaskAnnealingHook` masks attention. An `init_cfg` with weights of a ViT needs `allow_missing='decoder'`.
+    `forward` returns pairs of the normed queries, `(B, num_queries, C)`, and the logits of their masks, `(B,
+    num_queries, h, w)`. Masks have a stride of 4 pixels if patches have 16, and of 7 if patches have 14. In eval mode
+    it returns one pair. In training, it also returns a pair before each block with queries, and `MaskAnnealingHook`
+    masks the attention of these blocks. An `init_cfg` with weights of a ViT needs `allow_missing='decoder'`.
 
     Args:
         num_queries: Number of queries. Defaults to 100.
         num_query_blocks: Number of last blocks that have queries. Defaults to 4.
-        backbone: Arguments of `CPVT`, except `fixed`: a ValueError refuses them, and what does not fit.
+        backbone: Arguments of `CPVT`, except `out_indices`, `out_type` and `drop_path_rate`.
+
+    Raises:
+        ValueError: If an argument is one of these three, or a value does not fit.
     """
 
     fixed: tuple[str, ...] = ('out_indices', 'out_type', 'drop_path_rate')
@@ -47,18 +52,19 @@ class PlainMaskTransformer(CPVT):
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Returns the layer of a parameter, and the number of layers, as the authors of EoMT count them.
 
-        A layer is a block. That of the first block includes the patch embedding and tokens, that of the last one the
-        norm, the queries and all else. With `layer_decay_rate=0.8`, the last of 12 blocks has the full learning rate,
-        and the first one 0.8**11 times that.
+        A layer is a block. The first layer includes the patch embedding and tokens, and the last layer the norm, the
+        queries and everything outside of the backbone. With `layer_decay_rate=0.8`, the last of 12 blocks has the full
+        learning rate, and the first block has 0.8**11 times this rate.
         """
         layer, number = super().get_layer_depth(param_name, prefix)
         return min(max(layer - 1, 0), number - 3), number - 2
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Predicts masks as the class says; arguments are those of the backbone.
+        """Returns the pairs that the class describes; the arguments are those of `CPVT.forward`.
 
-        If sizes are known, cells beside an image continue those at its border, whatever the batch is padded to.
+        If the sizes of images are known, the cells of a mask outside of its image repeat the cells at its border, so
+        they do not depend on the padding of the batch.
         """
         outs = super().forward(x, valid_sizes, num_frames)
         sizes, whole = known_sizes(x, valid_sizes) if self.padding else None, (x.shape[2], x.shape[3])
@@ -67,7 +73,7 @@ class PlainMaskTransformer(CPVT):
         return tuple((queries, self.continued(masks, sizes)) for queries, masks in outs)
 
     def continued(self, masks: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """Replaces cells of masks beside images of some heights and widths by the nearest cells of the images."""
+        """Replaces the cells of masks outside of images with given heights and widths by the nearest cells inside."""
         images = []
         for image, size in zip(masks.split(1), sizes, strict=True):
             rows, columns = self.cells_of(size)
@@ -85,7 +91,7 @@ class PlainMaskTransformer(CPVT):
 
     def predict(self, x: Tensor, layout: Layout, blocks: Iterable[Any], encodings: PositionEncodings, norm: nn.Module
                 ) -> tuple[Output, ...]:
-        """Runs blocks with queries, after tokens of a layout; returns the outputs of `forward`."""
+        """Runs blocks with queries, from the tokens of a layout; returns the outputs of `forward`."""
         outs: tuple[Output, ...] = ()
         queries = self.decoder.queries
         x, layout = prepend([queries], layout.extra + queries.shape[1], x, layout)
@@ -106,10 +112,20 @@ class PlainMaskTransformer(CPVT):
 
 @MODELS.register_module()
 class FrozenMaskTransformer(PlainMaskTransformer):
-    """A frozen ViT, and a decoder of `num_query_blocks` blocks that queries join (PMT, arXiv 2603.25398).
+    """A frozen ViT, and a trained decoder of blocks with queries (PMT, arXiv 2603.25398).
 
-    The decoder is as wide as the ViT, with `mlp_ratio` times as many hidden channels, and rotary encodings. It gets the
-    sum of the tokens after the blocks `out_indices`. Other arguments are those of `PlainMaskTransformer`.
+    The decoder is as wide as the ViT and has rotary encodings. Its input is the sum of the tokens after several blocks
+    of the ViT, each after a norm and an MLP. `forward` returns the same pairs as in `PlainMaskTransformer`.
+
+    Args:
+        num_queries: Number of queries. Defaults to 100.
+        num_query_blocks: Number of blocks of the decoder. Defaults to 6.
+        mlp_ratio: Hidden channels of the decoder's MLPs, as a multiple of the width. Defaults to 4.
+        out_indices: Blocks of the ViT whose tokens the decoder reads. Defaults to (2, 5, 8, 11).
+        backbone: Arguments of `CPVT`, except `out_type`, `drop_path_rate` and `frozen_stages`.
+
+    Raises:
+        ValueError: If an argument is one of these three, or a value does not fit.
     """
 
     fixed = ('out_type', 'drop_path_rate', 'frozen_stages')

@@ -20,9 +20,16 @@ from .predicting import Predicted  # noqa: E402
 
 @MODELS.register_module()
 class PlainMaskHead(models.Mask2FormerHead):
-    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmdet's Mask2Former.
+    """Classifies the queries of a plain mask transformer, in mmdet's Mask2Former.
 
     The losses compare masks in images without their padding.
+
+    Args:
+        in_channels: The width of the backbone.
+        num_things_classes: Number of classes of objects. Defaults to 80.
+        num_stuff_classes: Number of classes without objects. Defaults to 53.
+        train_cfg: The assigner and the points of the losses, as in Mask2Former. Defaults to None: prediction only.
+        test_cfg: As in Mask2Former. Defaults to None.
     """
 
     def __init__(self, in_channels: int, num_things_classes: int = 80, num_stuff_classes: int = 53,
@@ -45,7 +52,10 @@ class PlainMaskHead(models.Mask2FormerHead):
         """Leaves the weights as torch has set them."""
 
     def forward(self, x: Sequence[Predicted], batch_data_samples: object) -> tuple[list[Tensor], list[Tensor]]:
-        """Returns for each of `x` the logits of classes, the last one of no object, and those of masks."""
+        """Returns the logits of classes, `(B, Q, num_classes + 1)`, and of masks, `(B, Q, h, w)`, for each pair in `x`.
+
+        The last class means no object.
+        """
         self.num_queries = x[0][0].shape[1]
         return [self.cls_embed(queries) for queries, _ in x], [masks for _, masks in x]
 
@@ -63,7 +73,7 @@ class PlainMaskHead(models.Mask2FormerHead):
         return losses
 
     def counted_pixels(self, masks: Tensor, meta: dict[str, Any]) -> Tensor:
-        """Returns at which pixels losses compare masks `(N, H, W)` of an image, `(H, W)`: all but its padding."""
+        """Returns the pixels that count in the losses of masks `(N, H, W)`: `(H, W)` in bool, False in padding."""
         height, width = meta['img_shape'][:2]
         counted = masks.new_zeros(masks.shape[1:], dtype=torch.bool)
         counted[:height, :width] = True
@@ -72,10 +82,16 @@ class PlainMaskHead(models.Mask2FormerHead):
 
 @MODELS.register_module()
 class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
-    """Classifies the queries of a plain mask transformer of width `in_channels`, in mmseg.
+    """Classifies the queries of a plain mask transformer, in mmseg.
 
     The losses compare masks at labelled pixels only. In mmseg's heads of mask queries and in the authors' code, an
     unlabelled pixel counts as background of every mask.
+
+    Args:
+        in_channels: The width of the backbone.
+        num_classes: Number of classes.
+        ignore_index: The label of pixels without a class. Defaults to 255.
+        train_cfg: The assigner and the points of the losses, as in Mask2Former. Defaults to None: prediction only.
     """
 
     def __init__(self, in_channels: int, num_classes: int, ignore_index: int = 255,
@@ -84,12 +100,14 @@ class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
         self.align_corners, self.out_channels, self.ignore_index = False, num_classes, ignore_index
 
     def counted_pixels(self, masks: Tensor, meta: dict[str, Any]) -> Tensor:
-        """Returns which pixels have a label, `(H, W)`: each is in a mask."""
+        """Returns the pixels that have a label, `(H, W)` in bool: each of them is in a mask."""
         return masks.any(0)
 
     def predict(self, x: Sequence[Predicted], batch_img_metas: list[dict[str, Any]], test_cfg: dict[str, Any]
                 ) -> Tensor:
-        """Returns the scores of classes; in windows (mode 'slide') of a window, whose size mmseg puts into `img_shape`.
+        """Returns the scores of classes, `(B, num_classes, H, W)`.
+
+        In sliding windows they have the size of the window, which mmseg puts into `img_shape`.
         """
         hidden = ('pad_shape',) if test_cfg.get('mode') == 'slide' else ()  # that of the whole image
         metas = [{key: value for key, value in meta.items() if key not in hidden} for meta in batch_img_metas]

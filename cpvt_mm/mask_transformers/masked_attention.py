@@ -14,7 +14,10 @@ from cpvt_mm.tokens.grid import Grid
 
 
 class MaskedEncodings(PositionEncodings):
-    """Position encodings of attention that sees what is True in masks `(n, 1, N, N)`, one for each group of images."""
+    """Position encodings that also mask attention: tokens attend where masks `(n, 1, N, N)` are True.
+
+    There is one mask for each group of images.
+    """
 
     def __init__(self, encodings: PositionEncodings, masks: Sequence[Tensor]) -> None:
         super().__init__(list[Any](encodings))
@@ -27,7 +30,11 @@ class MaskedEncodings(PositionEncodings):
 
 
 def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
-    """Returns which tokens see which, `(n, 1, N, N)`: a query sees the cells of its mask, or with `1 - prob` all."""
+    """Returns to which tokens each token attends, `(n, 1, N, N)` in bool.
+
+    With the probability `prob`, a query attends only to the cells of its mask, `(n, Q, h, w)` with logits above 0, and
+    to the extra tokens. Other tokens attend to all tokens.
+    """
     number, total = masks.shape[1], grid.extra + grid.size
     shrunk = F.interpolate(masks.detach(), (grid.height, grid.width), mode='bilinear').flatten(2)
     seen = torch.ones(len(masks), 1, total, total, dtype=torch.bool, device=masks.device)
@@ -38,7 +45,12 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 
 @HOOKS.register_module()
 class MaskAnnealingHook(Hook):
-    """Turns masked attention on, and from a sixth of training on off again, block by block (EoMT, section 3.3)."""
+    """Masks attention of a `PlainMaskTransformer` at the start of training, and less and less later.
+
+    The probability of each block falls from 1 to 0 within a sixth of the training: first in the first block with
+    queries, and last in the last block, from two thirds of the training on. This is the schedule of the authors'
+    configs (EoMT, arXiv 2503.19108, section 3.3).
+    """
 
     def before_train_iter(self, runner: Any, batch_idx: int, data_batch: object = None) -> None:
         probs = getattr(runner.model, 'module', runner.model).backbone.mask_probs

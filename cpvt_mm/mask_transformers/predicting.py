@@ -14,7 +14,10 @@ Predicted = tuple[Tensor, Tensor]  # normed queries (B, Q, C), and the logits of
 
 
 class MaskPredictor(nn.Module):
-    """Learnt queries, and their masks: products of queries after an MLP with upscaled patches (EoMT, section 3.2)."""
+    """Learnt queries, and their masks: products of the queries after an MLP with the upscaled patches.
+
+    This is the mask module of EoMT (arXiv 2503.19108, section 3.2).
+    """
 
     def __init__(self, dims: int, patch_size: int, num_queries: int) -> None:
         super().__init__()
@@ -28,7 +31,7 @@ class MaskPredictor(nn.Module):
             nn.Conv2d(dims, dims, 3, padding=1, groups=dims, bias=False), LayerNorm2d(dims)) for _ in range(doublings)))
 
     def forward(self, x: Tensor, layout: Layout) -> list[Predicted]:
-        """Predicts for each group of images; queries are the last of the extra tokens."""
+        """Returns queries and masks for each group of images; the queries are the last of the extra tokens."""
         predicted, number = [], self.queries.shape[1]
         for tokens, grid in zip(layout.split(x), layout.grids, strict=True):
             queries, cells = tokens[:, grid.extra - number:grid.extra], self.upscale(to_map(grid.cells(tokens), grid))
@@ -37,7 +40,7 @@ class MaskPredictor(nn.Module):
 
 
 def extend(masks: Tensor, height: int, width: int) -> Tensor:
-    """Crops masks to a height and width, or continues their last row and column there, without a gradient."""
+    """Crops masks `(B, Q, h, w)` to a height and width, or repeats their last row and column, without a gradient."""
     masks = masks[:, :, :height, :width]
     if has_size(masks, slice(2, None), (height, width)):
         return masks
@@ -47,7 +50,7 @@ def extend(masks: Tensor, height: int, width: int) -> Tensor:
 
 
 def in_batch(predicted: Sequence[Predicted], layout: Layout) -> Predicted:
-    """Returns what is predicted for all images, in the order of the batch; masks get the size of the largest."""
+    """Returns queries and masks of all images, in the order of the batch; masks get the size of the largest."""
     if not isinstance(layout, Packing):
         return predicted[0]
     height, width = (max(masks.shape[dim] for _, masks in predicted) for dim in (2, 3))

@@ -1,4 +1,4 @@
-"""The base class of both backbones: what is done with a batch, frozen parts, answers to other libraries."""
+"""The base class of both backbones: the forward pass of a batch, frozen parts, and methods for other libraries."""
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ OF_BLOCK = re.compile(r'(?:position_encoding\.(?:.*?\.)?(?:convs|blocks|frequenc
 
 
 def translate(backbone: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    """Renames weights of other libraries before a state dict is loaded, as a hook of torch; the zoo registers how."""
+    """Renames weights of other libraries before a state dict is loaded: a hook of torch, which calls the zoo."""
     in_zoo: Any = FUNCTIONS.get('translate')
     in_zoo(backbone, state_dict, prefix)
 
@@ -61,7 +61,7 @@ def last_of(count: int, number: int) -> range:
 
 class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
                paper_url='https://arxiv.org/abs/2102.10882'):
-    """Base class of both backbones; see there for the arguments, which the constructor checks."""
+    """Base class of `PyramidCPVT` and `CPVT`, which describe the arguments; the constructor checks them."""
 
     depths: tuple[int, ...]  # number of built blocks of each stage
     parts: str  # the submodule whose children out_indices counts
@@ -85,7 +85,10 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
         self.padding = padding
 
     def finish(self) -> None:
-        """Sets initial values, and what follows from the parts; constructors call it at their end."""
+        """Initialises the weights, freezes parts, and lets `load_state_dict` translate checkpoints of other libraries.
+
+        Subclasses call it at the end of their constructors.
+        """
         self.apply(init_parameters)
         self.spans_frames = any(part.spans_frames for part in self.modules() if isinstance(part, PositionEncoding))
         self.freeze()
@@ -93,7 +96,7 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Computes the outputs of images, or of the frames of clips, in the shapes that `to_output` gives.
+        """Returns the outputs of images, or of the frames of clips; `to_output` describes their shapes.
 
         With `padding='exact'`, each image gets the same outputs as alone, zero-padded to multiples of 32 pixels. They
         are at the top left of the maps, which are zero elsewhere. A `PEG` with `ndim=3` mixes the frames of a clip;
@@ -103,11 +106,11 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
             x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast. The frames of a clip are
                 consecutive.
             valid_sizes: Height and width of each image without padding, in pixels, for `padding='exact'`. Pixels
-                outside are ignored. Defaults to None: the sizes that the data preprocessor tells
-                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`); a single image, and windows of sliding
+                outside are ignored. Defaults to None: the sizes that the data preprocessor passes on
+                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`). A single image, and windows of sliding
                 inference, fill the batch.
             num_frames: Frames of each clip, for encodings that span frames; the last clip may be shorter. Defaults to
-                None: the number that the preprocessor of `projects/video` tells; 1 without it.
+                None: the number that the preprocessor of `projects/video` passes on; 1 without it.
 
         Returns:
             One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in that
@@ -115,7 +118,7 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
-            UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
+            UserError: If `padding` is 'exact', and the sizes of several images are unknown.
         """
         traced = is_traced(x)
         if not traced:
@@ -269,14 +272,18 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Returns the layer of a parameter for layer-wise learning-rate decay, and the number of layers.
 
-        `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain calls it, too. Layers are
+        mmpretrain's optimizer constructor also calls this method. The layers are:
 
         - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a
           `PEG` at -1).
-        - i + 1: block i, counted over all stages, and a `PEG` after it. A later stage's patch embedding, and tokens and
-          encodings before its first block, belong to that block; what its blocks share (`RelativePE`), and the norm at
-          its end, to its last.
-        - `num_blocks + 1`, the last: norms of outputs, and what is outside of the backbone.
+        - i + 1: block i, counted over all stages, and a `PEG` after it. In a later stage, the patch embedding, and
+          tokens and encodings before its first block, belong to its first block. Weights that all blocks of a stage
+          share (`RelativePE`), and the norm at its end, belong to its last block.
+        - `num_blocks + 1`, the last: norms of outputs, and parameters outside of the backbone.
+
+        Args:
+            param_name: The name of the parameter in the model.
+            prefix: The prefix of the backbone's names in the model. Defaults to ''.
         """
         name, last = param_name.removeprefix(prefix), self.num_blocks + 1
         if not param_name.startswith(prefix) or name.startswith(('norm.', 'out_norms.', 'decoder')):

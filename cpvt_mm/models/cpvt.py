@@ -33,8 +33,8 @@ class CPVT(Backbone):
 
     It has a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the position encoding
     `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877); for DINOv2 and DINOv3 see `create_backbone`. Images may
-    have any size: sides are zero-padded on the right and at the bottom to a multiple of the patch size. Attributes,
-    errors, and arguments that are not listed are those of `PyramidCPVT`.
+    have any size: sides are zero-padded on the right and at the bottom to a multiple of the patch size.
+    `PyramidCPVT` describes the attributes, the errors, and the arguments that are not listed here.
 
     Args:
         arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict of the fields of

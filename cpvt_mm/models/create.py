@@ -27,18 +27,19 @@ def list_backbones(pretrained: bool = False) -> list[str]:
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone, in training mode with float32 weights. Call `eval()` before inference.
 
-    `pyramid-*`, `pvt-*`, `pvtv2-*` and `mit-*` are `PyramidCPVT`, others are `CPVT`, with the parts of these models.
-    `cpvt-*` have no released weights; those of MiT (not for commercial use), DINOv3 and LingBot have their own licences
-    (see the folder `zoo`). To start a CPVT from others, pass a
-    `position_encoding` with a PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
-    until it is trained.
+    The names `pyramid-*`, `pvt-*`, `pvtv2-*` and `mit-*` build a `PyramidCPVT`, and other names a `CPVT`, with the
+    arguments of the released model. There are no released weights of `cpvt-*`. The weights of MiT (not for commercial
+    use), DINOv3 and LingBot have their own licences (see `cpvt_mm/zoo/members.py`).
+
+    To start a CPVT from weights with another position encoding, pass a `position_encoding` with a PEG. In a list after
+    the model's own encoding, `dict(type='PEG', init='zero')` does not change the outputs until it is trained.
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the released weights; parameters of your `position_encoding` that they lack stay
-            random, with a warning. Defaults to False: random weights, or those of `init_cfg`, which are loaded.
-        kwargs: Arguments of the class, except `arch` and, with `pretrained`, `init_cfg`; `norm_eps` then defaults to
-            the value of the weights.
+        pretrained: Whether to load the released weights. If they lack parameters of your `position_encoding`, these
+            stay random, and there is a warning. Defaults to False: random weights, or the weights of `init_cfg`.
+        kwargs: Arguments of the class and fields of its arch, but not `arch`. With `pretrained`, you cannot pass
+            `init_cfg`, and `norm_eps` defaults to the value of the weights.
 
     Raises:
         UserError: If the name is unknown, or the weights do not exist, cannot be downloaded or do not fit.

@@ -1,4 +1,4 @@
-"""What `init_cfg` asks a backbone for: weights of a checkpoint, or initialisations of mmengine."""
+"""Reads `init_cfg`, which loads a checkpoint into a backbone, or initialises it as mmengine does."""
 import logging
 from typing import Any, TypeAlias
 

@@ -15,7 +15,7 @@ SIDE = 320
 
 
 class CannotSwap(UserError):
-    """The config cannot take the backbone. The message is a sentence with the reason."""
+    """The config cannot use the new backbone. The message is a sentence with the reason."""
 
 
 class CannotBuild(CannotSwap):

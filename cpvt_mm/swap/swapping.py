@@ -26,28 +26,30 @@ Probe = Callable[[Part], Maps]
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
                   optimizer: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Config:
-    """Returns a config of mmdet or mmseg with `PyramidCPVT` or `CPVT` in it.
+    """Returns a config of mmdet or mmseg in which the backbone is a `PyramidCPVT` or `CPVT`.
 
-    A PVT, PVT v2, MiT or PCPVT may stay the same, see `same_backbone`: then everything around it stays, and weights of
-    the whole model load as they are. Otherwise, it adapts the channels of necks and heads, the normalization of images,
-    and the rules of the optimizer, and removes old weights (`pretrained`, `init_cfg`, `load_from`). For the choice of
-    maps see `map_choice.choose_stages` and `map_choice.blocks_by_depth`.
+    A PVT, PVT v2, MiT or PCPVT can stay the same, see `same_backbone`. Then necks, heads, images and optimizer do not
+    change, and checkpoints of the whole model load as they are. Otherwise, the function adapts the channels of necks
+    and heads, the normalization of images, and the rules of the optimizer. It also removes the old weights
+    (`pretrained`, `init_cfg`, `load_from`). `map_choice.choose_stages` and `map_choice.blocks_by_depth` describe which
+    new maps replace the old ones.
 
     Args:
         cfg: The config, not changed. Its backbone and necks are built and run once, to find their channels.
-        arch: The `arch` of the backbone. Defaults to None: 'small', or that of the released weights.
+        arch: The `arch` of the new backbone. Defaults to None: 'small', or the arch of the released weights.
         checkpoint: Weights for the backbone, in any known format. Defaults to None: the released weights that
             `backbone` names, else random weights.
         optimizer: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
             norms). An AdamW of the config keeps its learning rate. Defaults to False.
-        backbone: 'same'; 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or
-            several depths; or a name of `list_backbones(pretrained=True)`, with the arguments of these weights.
-            Defaults to None: 'same' if possible, unless there is an `arch` or `checkpoint`; else 'PyramidCPVT'.
-        probe: Finds the maps of the old backbone. Defaults to `probe_backbone`.
+        backbone: 'same'; 'PyramidCPVT', for maps with the strides of a pyramid; 'CPVT', for one or more maps of stride
+            16; or a name of `list_backbones(pretrained=True)`, which sets the arguments and weights of this name.
+            Defaults to None: 'same' if possible and there is no `arch` or `checkpoint`, else 'PyramidCPVT'.
+        probe: Returns the maps of the old backbone, from its config. Defaults to `probe_backbone`, which runs it.
 
     Raises:
-        CannotSwap: If the config cannot take the backbone.
-        ValueError: If `backbone` or `arch` is unknown, or an argument does not go with `backbone`.
+        CannotSwap: If the config cannot use the new backbone; the message is a sentence with the reason.
+        UserError: If `backbone` is unknown, or determines an argument that is given as well.
+        ValueError: If `arch` is unknown.
     """
     target = find_target(backbone or 'PyramidCPVT', arch, checkpoint)
     may_stay = backbone is None and arch is None and checkpoint is None

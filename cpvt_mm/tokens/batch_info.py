@@ -1,4 +1,4 @@
-"""The sizes of images, and the frames of clips, which a data preprocessor tells a backbone."""
+"""The sizes of images, and the frames of clips, which a data preprocessor passes to a backbone."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,9 +14,10 @@ Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """Sizes and frames of a batch, which a data preprocessor tells the backbone.
+    """Sizes and frames of a batch, which a data preprocessor passes to the backbone.
 
-    Wrappers, autocast, and views of all images, or of a frame of a single clip, keep it. Copies and parts lose it.
+    It is attached to the memory of the batch. So wrappers, autocast, and views of all images or of one frame of a
+    single clip keep it; copies and other parts lose it.
     """
     sizes: tuple[Size, ...]  # height and width of each image, or frame, in pixels without padding
     padded: Size  # height and width of the batch, in pixels
@@ -49,7 +50,10 @@ class BatchInfo:
 
 @eager  # torch.compile does not see the memory of a tensor; it continues after this function
 def told_about(images: Tensor) -> BatchInfo | None:
-    """Returns what is known of images `(B, C, H, W)`; None if nothing is. Windows of images fill their batch."""
+    """Returns the `BatchInfo` of images `(B, C, H, W)`; None if several images have none.
+
+    A single image without one, and a window of a batch as in sliding inference, fill their batch.
+    """
     info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
     height, width = images.shape[-2:]
     if (len(images) <= 1 and info is None) or (info and (height, width) != info.padded):

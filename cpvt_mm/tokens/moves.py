@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Move(NamedTuple):
-    """Where the rows of a table go: each to one place of another table at most. Both have zeros in other places."""
+    """Moves each row of a table to at most one place of another table; the other places become zero."""
     source: Tensor  # (M,): the row of the old table in each place of the new one; N for a zero
     target: Tensor  # (N,): the place of each row of the old table; M if it has none
     has_zeros: bool

@@ -66,10 +66,10 @@ def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
 
 
 class Packing:
-    """Where a sequence `(1, T, C)` has the tokens of each image: groups of images of one grid, one after another.
+    """The layout of a sequence `(1, T, C)` with the tokens of several images: groups of images of one grid each.
 
-    `Grid` describes the methods. All grids have the same number of extra tokens; cells are cut and convolved where
-    there are none. Make packings with `make_packing`, which remembers them.
+    `Grid` describes the methods. All grids have the same number of extra tokens. `patches` and `convolve` require
+    sequences without extra tokens. Use `make_packing`, which caches packings.
     """
 
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:

@@ -1,4 +1,7 @@
-"""What differs while torch records code for other sizes: it must not branch on a size, nor keep results."""
+"""Code paths that differ while torch records code.
+
+Recorded code must run at other sizes, so it must not branch on a size, and must not use cached results.
+"""
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -56,7 +59,7 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 
 def cached(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
+    """Decorates a pure function of numbers and a device: its latest 64 results are cached, except in traced code."""
 
     @functools.lru_cache(CACHED)
     def cached_result(*key: Any) -> Result:

@@ -33,9 +33,12 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
 
     It resamples position tables of `LearnablePE`, adapts the first convolution from RGB to other `in_channels`, and
-    inflates 2D kernels for a `PEG` with `ndim=3`. It warns of tensors that the backbone does not have, such as blocks
-    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of weights that were
-    trained with a rotary encoding that the backbone does not have.
+    inflates 2D kernels for a `PEG` with `ndim=3`. It logs a warning if
+
+    - the backbone does not have some tensors, such as blocks of a deeper arch;
+    - tensors are missing that `allow_missing` matches;
+    - the weights were trained with another `norm_eps`;
+    - the weights were trained with a rotary encoding that the backbone does not have.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
