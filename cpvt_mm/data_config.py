@@ -143,12 +143,13 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
     limit = TASKS[task].limits[is_for_cpu(model)]
     fit = fit_images(data, limit, asked.scale)
     if start.is_trained:
-        changes = ['anchors and normalization stay']
+        changes = ['The model is already trained, so its anchors and normalization are kept.']
         if not asked.scale and (as_trained := sizes_as_trained(start.old, data, limit)):
             fit, sizes = as_trained
-            changes.append(f'images are {sizes} as in its tests (--scale WIDTH HEIGHT changes it)')
-        start.sentences.append(f'The model is trained already: {", ".join(changes)}, and {slow_down(start.new)}. It is '
-                               'validated before the first iteration, too.')
+            changes.append(f'Images are {sizes}, as in its tests; to change this, pass --scale WIDTH HEIGHT.')
+        start.sentences.append(' '.join([
+            *changes, slow_down(start.new),
+            'It is validated once before training, so that you can see whether training helps.']))
     start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), start.is_trained)
     check_model_of(start.new, start.load_from)
     return fit

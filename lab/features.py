@@ -101,7 +101,7 @@ def panels(count: int, most: int, width: float, height: float, title: str, share
 
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     """Draws heat maps of relative errors, `(h, w)`, with one common scale; a white frame marks the margin."""
-    figure, drawn = panels(len(cells), 4, 2.4, 2.5, title)
+    figure, drawn = panels(len(cells), 5, 2.4, 2.2, title)
     for axes, (name, errors) in zip(drawn, cells.items(), strict=True):
         axes.set_axis_off()
         # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.
@@ -111,5 +111,8 @@ def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
             axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
                                      edgecolor='white', linewidth=1.5))
         axes.set_title(label(name), fontsize='medium')
-    figure.colorbar(image, ax=drawn, label='relative error', shrink=0.8, extend='min')
+    bar = figure.colorbar(image, ax=drawn, shrink=0.9, extend='both',
+                          label='change, relative to how much features vary')
+    bar.set_ticks([0.001, 0.01, 0.1, 1], labels=['0.1 %', '1 %', '10 %', '100 %'])
+    bar.minorticks_off()
     return figure

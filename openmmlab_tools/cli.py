@@ -96,7 +96,8 @@ def command_parser(description: str | None) -> ArgumentParser:
 def add_cfg_options(parser: ArgumentParser) -> None:
     """Adds the option `--cfg-options`. Its value is a dict, which is empty if the option is not given."""
     parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+                        help='values that replace values in the config, with dotted keys, such as '
+                        'train_dataloader.batch_size=2')
 
 
 def run_parser(description: str | None) -> ArgumentParser:
@@ -106,10 +107,10 @@ def run_parser(description: str | None) -> ArgumentParser:
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
     add_cfg_options(parser)
-    parser.add_argument('--verbose', action='store_true', help='print all that mmengine logs, not only to the log file')
+    parser.add_argument('--verbose', action='store_true', help='also print what mmengine writes to the log file')
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
-                        help='program that starts the processes')
-    parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')
+                        help='program that started the processes, if there are several')
+    parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by the launcher')
     return parser
 
 

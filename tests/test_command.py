@@ -100,7 +100,7 @@ def test_data_becomes_a_config_with_its_faults_told_and_the_next_command_trains_
                     '--iters', 2, '--batch', 2) == ''
     printed = capsys.readouterr().out
     assert f'{data} contains COCO annotations.' in printed
-    assert 'left out: 1 objects lie more than half outside of their image, such as ' in printed
+    assert 'skipped: 1 objects lie more than half outside of their image, such as ' in printed
     assert (tmp_path / 'my_annotations/samples.png').exists()
     *_, last = printed.splitlines()
     told, _, command = last.rpartition(' Next: ')
@@ -117,10 +117,10 @@ TABLE, CLASSES = '[┏┃┡│└]', '(class|sun|ball|kite|boat|square)  +'
 LINES = {
     'new-config {data} my.py --task boxes --arch nano --random-weights --iters 2 --batch 2': (
         '.* contains COCO annotations', 'train: ', 'val: ', 'val has no object of class ', 'Images have ',
-        'In training, the median box ', r'\d+ files: ', r'\d+ (images|objects) were seen',
+        'In training, the median box ', r'\d+ files: ', r'\d+ of \d+ (images|objects) are used',
         'The backbone starts from random weights', 'About ', 'Look at ', 'Wrote my.py. Next: cpvt_mm train my.py'),
     'check my.py': (
-        r'\d+ files: ', r'\d+ (images|objects) were seen', 'train: ', 'val, test: ', TABLE, 'Suggested: ',
+        r'\d+ files: ', r'\d+ of \d+ (images|objects) are used', 'train: ', 'val, test: ', TABLE, 'Suggested: ',
         'Images checked: '),
     'train my.py': (
         'Checking model and data. All details are in ',
@@ -129,9 +129,10 @@ LINES = {
         'work_dirs/.*confusion.png ', 'The model drops boxes '),
     'test my.py work_dirs/my/iter_2.pth': (
         'Checking model and data. All details are in ', r'Iter\(test\) \[\d/4\]  ', 'coco/bbox_', 'test, by class ',
-        'work_dirs/.*confusion.png ', CLASSES, 'The model drops boxes ', 'Predictions with this checkpoint '),
+        'work_dirs/.*confusion.png ', CLASSES, 'The model drops boxes ', 'work_dirs/.*thresholds.json contains '),
     'predict {data}/images/validation my.py work_dirs/my/iter_2.pth': (
-        'Boxes are painted from the best score ', 'note: images are shown at ', '4 of 4 images painted in outputs; '),
+        'Only boxes are drawn whose score is above the best score ',
+        'note: images are shown at ', 'Drew 4 of 4 images in outputs; '),
 }
 
 

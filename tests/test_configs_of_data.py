@@ -43,7 +43,7 @@ def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> 
         content['annotations'].append(dict(first, id=9, bbox=[40, 20, 20, 30], **{key: 1}))
 
     cfg, lines = made(coco_with(change), tmp_path, 'boxes')
-    assert f'6 objects were seen, and 4 are used; left out: 2 objects have {key}=1: losses and metrics ignore them' in (
+    assert f'4 of 6 objects are used; skipped: 2 objects have {key}=1: losses and metrics ignore them' in (
         ' '.join(lines))
     written = layouts.dataset(cfg, 'train').get_data_info(0)['instances']
     assert [one['ignore_flag'] for one in written] == [0, 1]
@@ -59,7 +59,7 @@ def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> 
         cfg[f'{split}_dataloader'].dataset.data_prefix = dict(img=f'{split}2017/')
     plan = plan_checks(cfg)[0]
     account = account_of(plan, read_pictures(plan, []).account)
-    assert account[1].startswith('3 objects were seen, and 2 are used; left out: 1 objects ')
+    assert account[1].startswith('2 of 3 objects are used; skipped: 1 objects ')
 
 
 def test_check_finds_objects_that_are_annotated_twice(tmp_path: Path) -> None:

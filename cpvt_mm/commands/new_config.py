@@ -1,6 +1,7 @@
-"""Writes a config that trains on your data: a folder, a COCO file, or the data.yaml of YOLO.
+"""Reads your images and labels, and writes a config that trains on them.
 
-It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps: see docs/guides/own_data.md.
+It reads COCO, Pascal VOC, YOLO, LabelMe, CVAT, Label Studio, CSV, label maps and other layouts: see
+docs/guides/own_data.md.
 """
 import argparse
 from pathlib import Path
@@ -19,34 +20,35 @@ ARCHS = (*TWINS_ARCHS, *(name for name, member in RELEASED.items() if member.bac
 
 def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
-    parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
-    parser.add_argument('out', type=Path, help='config to write; must not exist')
-    parser.add_argument('--task', choices=TASKS, help='(default: the most that the annotations allow)')
-    parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU, or few images '
-                        '(default: pvtv2-b0)')
+    parser.add_argument('data', type=Path, help='folder with images and labels, a COCO file, or data.yaml of YOLO')
+    parser.add_argument('out', type=Path, help='config to write; the file must not exist')
+    parser.add_argument('--task', choices=TASKS, help='what to predict (default: semantic for label maps, instances if '
+                        'every object has a mask, else boxes)')
+    parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU or few images, '
+                        'and we recommend a GPU for all others (default: pvtv2-b0)')
     parser.add_argument('--random-weights', action='store_true', help='start the backbone from random weights')
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
-                        help='size of images in training, in pixels (default: measured)')
+                        help='size of images in training, in pixels (default: chosen from your images)')
     parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for pvtv2-b0 and nano, '
-                        'else 8000)')
+                        '8000 for all other backbones)')
     parser.add_argument('--batch', type=int, metavar='NUMBER', help='batch size (default: 4 for pvtv2-b0 '
-                        'and nano, else 8)')
-    parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after so many validations without '
-                        'improvement')
-    parser.add_argument('--ema', action='store_true', help='validate and save averages of the weights')
-    parser.add_argument('--val', help='folder or file for validation, or, without a split for it, the share of the '
-                        'images to take (default: that split, or 0.2)')
-    parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
-    parser.add_argument('--group-by', metavar='PATTERN', help='regular expression: images in whose names it finds the '
-                        'same, such as crops of one slide, are all for training or all for validation')
-    parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
-                        'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '
-                        "backbone stays without --arch (default: one of this project's)")
-    parser.add_argument('--masks', choices=LABEL_MAP_KINDS,
-                        help='what the values of label maps are (default: guessed, and told)')
-    parser.add_argument('--colours', type=Path, metavar='FILE', help='classes of label maps: in each line a name and a '
-                        'colour as three numbers (default: labelmap.txt, classes.txt or the like in the folder)')
-    parser.add_argument('--drop-empty', action='store_true', help='leave out images without objects in training')
+                        'and nano, 8 for all other backbones)')
+    parser.add_argument('--early-stop', type=int, metavar='NUMBER', help='stop after this number of validations '
+                        'without improvement; 3 needs at least --iters 500 to have an effect')
+    parser.add_argument('--ema', action='store_true', help='validate and save averaged weights')
+    parser.add_argument('--val', help='folder or file for validation, or the share of the images, such as 0.2 '
+                        '(default: the split in your data, or 0.2)')
+    parser.add_argument('--seed', type=int, default=0, help='chooses which images belong to this share (default: 0)')
+    parser.add_argument('--group-by', metavar='PATTERN', help='regular expression: images with the same match in their '
+                        "names, such as 'slide\\d+', are either all for training or all for validation")
+    parser.add_argument('--from', dest='base', metavar='CONFIG', help='config with the model, a path or a name such as '
+                        'mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; to replace its '
+                        'backbone, add --arch (default: a config of this project)')
+    parser.add_argument('--masks', choices=LABEL_MAP_KINDS, help='what the values in label maps mean (default: guessed and '
+                                                       'printed)')
+    parser.add_argument('--colours', type=Path, metavar='FILE', help='file with the colours in label maps: each line '
+                        'has a class name and three numbers (default: labelmap.txt, classes.txt or a similar file)')
+    parser.add_argument('--drop-empty', action='store_true', help='skip images without objects in training')
     return parser.parse_args()
 
 
@@ -69,10 +71,10 @@ def run(args: argparse.Namespace) -> None:
         faults, is_fatal = check_written(cfg)
     say(*faults)
     sheet = out.with_name(f'{out.stem}_annotations') / 'samples.png'
-    with doing('Painting samples ...'):
+    with doing('Drawing samples ...'):
         painted = draw_sheet(cfg.train_dataloader.dataset.to_dict(), cfg.default_scope)
     if painted:
         write_figure(sheet, painted)
-        say(f'Look at {sheet}: it shows what was read.')
+        say(f'Look at {sheet} before you train: the labels should lie on your objects, with the right names.')
     say(f'\nWrote {out}. ' + ('Correct the errors before you train.' if is_fatal else
                               f'Next: {shell("cpvt_mm", "train", out)}'))

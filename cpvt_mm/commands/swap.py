@@ -19,15 +19,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
     parser.add_argument('--backbone', choices=(SAME, *SWAPPED_IN),
-                        help='same: a PVT, PVT v2, MiT or PCPVT stays as it is, with its weights, and runs here; CPVT '
-                        'and names of its weights are for plain transformers, whose maps all have stride 16; same if '
-                        'possible, else PyramidCPVT, if not given')
+                        help='the new backbone. same: keep the architecture and weights of PVT, PVT v2, MiT or '
+                        'PCPVT. CPVT and names of its weights: for plain transformers, whose maps all have stride 16. '
+                        'If not given: same if possible, else PyramidCPVT')
     parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
         f'{name}: {", ".join(archs)}' for name, archs in SWAPPED_IN.items() if name not in RELEASED))
-    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
-                        '--backbone names, such as dinov3-small, else random')
-    parser.add_argument('--data', metavar='CONFIG', help='another config, whose data and schedule to take; if not '
-                        'given, the data stays. For a folder with labels, use cpvt_mm new-config --from instead')
+    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, the weights '
+                        'that --backbone names, such as dinov3-small, or random weights')
+    parser.add_argument('--data', metavar='CONFIG', help='config whose data and schedule replace those of CONFIG. '
+                        'For a folder with labels, use cpvt_mm new-config --from instead')
     parser.add_argument('--optimizer', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
     return parser.parse_args()
@@ -74,8 +74,8 @@ def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
         say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
             'one drops rows and columns there, see docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':
-        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --optimizer '
-              'sets AdamW.')
+        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which suits the old backbone. Pass '
+              '--optimizer sets AdamW.')
     elif optimizer and args.optimizer:
         base = (new.get('auto_scale_lr') or {}).get('base_batch_size')
         say(f'The optimizer is AdamW with lr {optimizer.lr} and weight_decay {optimizer.weight_decay}' + (

@@ -28,7 +28,7 @@ def parse_args() -> argparse.Namespace:
                         metavar='SIZE', help='image sizes in pixels: one side, or HEIGHTxWIDTH; or those of each image '
                         f'of a batch, as in 800x1216+480x640; coco is {COCO}')
     parser.add_argument('--batch-sizes', type=positive, nargs='+', default=[],
-                        help='images in a batch of one size; 2 if left out')
+                        help='images in a batch of one size; 2 if not given')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPE_NAMES, default=['fp32'],
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=positive, nargs='+', help='CPU threads (default: those of torch)')

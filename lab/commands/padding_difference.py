@@ -156,14 +156,15 @@ def main() -> None:
     rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
                  max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
             for name, of_model in differences.items()]
-    what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
-    table = to_table(rows, num_outputs, f'Features of an image of {what} pixels')
+    height, width = args.image
+    what = (f'a {height} x {width} image, if an {args.neighbour[0]} x {args.neighbour[1]} image is in the same batch')
+    table = to_table(rows, num_outputs, f'Change of the features of {what}')
     # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
-    maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
+    maps = {'\n'.join([*name.split(', '), f'{100 * difference.error:.2g} %']): difference.cells
             for name, difference in drawn.items()}
-    print(write_report(args.out, rows, table, error_figure(maps, 0, f'{what} pixels, compared with alone')))
+    print(write_report(args.out, rows, table, error_figure(maps, 0, f'Change of each cell of {what}')))
 
 
 def to_table(rows: list[Row], num_outputs: int, title: str) -> str:
@@ -171,4 +172,4 @@ def to_table(rows: list[Row], num_outputs: int, title: str) -> str:
                'forward_s': 'forward, s', 'step_s': 'step, s'}
     columns = {key: name for key, name in columns.items() if any(key in row for row in rows)}
     lines = [[row['backbone'], *(f'{row[key]:.2g}' if key in row else '' for key in columns)] for row in rows]
-    return f'{title}, relative error against alone:\n\n{markdown_table(["backbone", *columns.values()], lines)}'
+    return f'{title}, relative to how much features vary:\n\n{markdown_table(["backbone", *columns.values()], lines)}'

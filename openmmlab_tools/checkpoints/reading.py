@@ -116,7 +116,7 @@ def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
         content, left_out = _parse(path, file, is_safetensors(path) or is_safetensors(file), map_location)
     if left_out:
         print_log(f'checkpoint {path} has objects other than tensors and plain data under {", ".join(left_out[:3])}'
-                  f'{", ..." if left_out[3:] else ""}; they are left out.', 'current', logging.WARNING)
+                  f'{", ..." if left_out[3:] else ""}; they are skipped.', 'current', logging.WARNING)
     return Checkpoint(str(path), content)
 
 

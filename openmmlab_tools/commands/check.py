@@ -13,8 +13,8 @@ def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path,
-                        help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
-                        'and samples.png (painted samples)')
+                        help='folder for findings.csv (all findings; the printed table has the first of each kind), '
+                        'statistics.json, and samples.png (images with their labels)')
     add_cfg_options(parser)
     return parser.parse_args()
 

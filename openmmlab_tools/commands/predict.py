@@ -1,12 +1,12 @@
-"""Paints predictions of a detector or segmentor on images, or on the frames of a video or camera, and writes them.
+"""Draws the predictions of a detector or segmentor on images, or on the frames of a video or camera.
 
-The painted street.jpg is street.png in the output folder; if street.png is another image, a line names its file. Images
-of 'in/**/*' keep their folders below in/: a/street.png. Frames are clip.mp4_000001.png, and so are pages of a TIFF and
-frames of a GIF. A detector also writes predictions.json, in COCO's layout with a score for each box, also for those
-that are not painted. A segmentor also writes label_maps/street.png, with the number of a class at each pixel, from 0.
-Ctrl-C ends a camera.
+The output folder contains street.png for street.jpg. If another image already has this name, a line names the file.
+Images in 'in/**/*' keep their folders: a/street.png. Frames of a video or GIF and pages of a TIFF become
+clip.mp4_000001.png and so on. A detector also writes predictions.json in COCO's format, with a score for each box, also
+for boxes that are not drawn. A segmentor also writes label_maps/street.png, with the number of the class at each pixel,
+from 0. To end a camera, press Ctrl-C.
 
-Without a config and a checkpoint, it uses the model in demo/nuclei of a clone, which finds nuclei of cells in
+Without a config and a checkpoint, the command uses the model in demo/nuclei of a clone, which finds nuclei in
 microscope images.
 """
 import argparse
@@ -24,27 +24,28 @@ def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument('image', help=f'image file, folder with images ({", ".join(IMAGE_SUFFIXES)}), pattern in '
                         f"quotes ('a/**/*.png'), video ({', '.join(VIDEO_SUFFIXES)}), number of a camera, or address")
-    parser.add_argument('config', nargs='?', help='config file of mmdet or mmseg (default: that of demo/nuclei)')
+    parser.add_argument('config', nargs='?', help='config file of mmdet or mmseg (default: the model in demo/nuclei)')
     parser.add_argument('checkpoint', nargs='?', help='file or URL')
     parser.add_argument('--out-dir', default='outputs',
-                        help='folder of the painted images and the predictions (default: %(default)s)')
-    parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
-    parser.add_argument('--urls', action='store_true', help='fetch the image if it is an address')
+                        help='folder for the pictures and the predictions (default: %(default)s)')
+    parser.add_argument('--no-labels', action='store_true', help='draw no names and scores')
+    parser.add_argument('--urls', action='store_true', help='download the image if it is an address')
     parser.add_argument('--score-thr', type=score, action='append', metavar='[CLASS=]SCORE',
-                        help='paint only boxes and masks with a score above this; may be given once for each class; '
-                        'detectors only (default: the best scores of a test of the checkpoint, in thresholds.json '
-                        f'beside it or in the work dir, or else {SCORE_THR})')
+                        help='draw only boxes and masks with a score above this; you can pass it several times, '
+                        'also for single classes; detectors only (default: the best scores that a test of this '
+                        f'checkpoint found, or {SCORE_THR} without a test)')
     parser.add_argument('--max-pixels', type=int, default=MAX_PIXELS, metavar='NUMBER',
-                        help='leave out images with more pixels, which take much memory and time (default: '
+                        help='skip images with more pixels, because they need much memory and time (default: '
                              '%(default)s)')
     parser.add_argument('--tile', type=int, metavar='SIDE',
-                        help='predict images that are wider or higher in tiles of this side, in pixels, also those '
-                             'over --max-pixels')
+                        help='split images that are wider or higher into tiles with this side, in pixels; also '
+                             'images above --max-pixels')
     parser.add_argument('--overlap', type=int, metavar='PIXELS',
-                        help='how much tiles overlap: more than the largest object (default: a quarter of a tile)')
+                        help='overlap of tiles in pixels; should be larger than your largest object (default: a '
+                        'quarter of a tile)')
     parser.add_argument('--tile-scale', type=tile_scale, default='train', metavar='SCALE',
-                        help='show tiles, and images that are not larger, at the scale of training (train), as the '
-                        'config shows images of their size (config), or at a factor (default: %(default)s)')
+                        help='magnification of tiles and of smaller images: as in training (train), as the config '
+                        'resizes images of their size (config), or a factor (default: %(default)s)')
     parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
     args = parser.parse_args()
     if args.config is None:
@@ -115,7 +116,7 @@ def predict(args: argparse.Namespace) -> None:
         finally:  # also if a camera is interrupted, or a video breaks off
             results.finish()
     count, failed = len(results.names), results.failed
-    say(f'{count - len(failed)} of {count} images painted in {folder}; predictions: {results.predictions}',
+    say(f'Drew {count - len(failed)} of {count} images in {folder}; predictions: {results.predictions}',
         *failed.values())
     if failed:
         larger = (' (--tile 1024 predicts large ones in tiles; a --max-pixels above '

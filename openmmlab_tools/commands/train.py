@@ -9,11 +9,13 @@ AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 
 def parse_args() -> argparse.Namespace:
     parser = run_parser(__doc__)
-    parser.add_argument('--amp', nargs='?', const=True, choices=[*AMP_DTYPES], help='train in mixed precision; without '
-                        'a value, in that of the config, or else fp16')
-    parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
+    parser.add_argument('--amp', nargs='?', const=True, choices=[*AMP_DTYPES], help='train in mixed precision on a '
+                        'GPU; '
+                        "without a value, with the config's dtype, or fp16")
+    parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate to your batch size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-                        help='resume from a checkpoint; without a value, from the last one in the work dir')
+                        help='continue a run from a checkpoint; without a value, from the last checkpoint in the work '
+                        'dir, if there is one')
     return parse_run_arguments(parser)
 
 

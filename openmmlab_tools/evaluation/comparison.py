@@ -66,9 +66,9 @@ def _verdict(name: str, found: Difference, images: int, differing: int) -> str:
     if found.low is not None:
         numbers.append(f'{CONFIDENCE:.0%} interval {found.low:+.3f} to {found.high:+.3f}')
     smallest = 2.0 ** (1 - max(differing, 1))
-    few = (f'; too few: the models differ on {differing}, so that p cannot be below {smallest:.2g}'
+    few = (f'; too few images: the models differ on {differing}, so p cannot be below {smallest:.2g}'
            if smallest > 1 - CONFIDENCE and differing else '')
-    verdict = ('better' if found.value > 0 else 'worse') if is_told else 'not told apart by these images'
+    verdict = ('better' if found.value > 0 else 'worse') if is_told else 'not significantly different on these images'
     return f'{verdict}: {numbers[0]} ({", ".join(numbers[1:])}, {images} image{"s" * (images != 1)}{few})'
 
 

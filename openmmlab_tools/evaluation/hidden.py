@@ -28,7 +28,7 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
                        f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums '
                        f"of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, {max(objects + boxes)}).")
             if metric.untested:
-                yield (f'The ann_file of the metric has {metric.untested} more images, which were not tested and do '
+                yield (f'The annotation file lists {metric.untested} more images. They were not tested and do '
                        'not count.')
             empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
             if empty:

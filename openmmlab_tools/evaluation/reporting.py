@@ -212,8 +212,8 @@ class EvaluationReportHook(Hook):
         best = [(one['score'], one['f1']) if one['f1'] else None for one in report['curves']]
         file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, best, (score, self.most))
         show(f'{near(file)} now has the score {score:.4f} for each class, and predictions with this checkpoint use it. '
-             f'Boxes above it miss at most {self.most:.1%} of the objects of new images of this source, in the mean of '
-             f'the images, with a confidence of {CONFIDENCE:.0%}.')
+             f'On average, boxes above this score miss at most {self.most:.1%} of the objects in new images from the '
+             f'same source, with a confidence of {CONFIDENCE:.0%}.')
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

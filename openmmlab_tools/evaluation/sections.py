@@ -9,11 +9,11 @@ from .page import Pictures, chart, paragraph, pictures, section, table
 SHOWN = 24  # pictures of a section; the file of suspects has them all
 PAIRS = 20  # of classes that are taken for each other
 TITLES = dict(bbox='boxes', segm='masks', regions='regions', boundaries='boundaries')
-ERRORS = dict(Cls='the place of an object, but another class', Loc='the class of an object, but only near it',
-              Both='another class, and only near an object', Dupe='one more box of an object that has one',
-              Bkg='a box where no object is', Miss='an object without any such box')
-SUSPECTS = {'class': 'labelled {label}, predicted {found}', 'place': '{found}, label at another place',
-            'missing': '{found}, no label'}
+ERRORS = dict(Cls='box on an object, but wrong class', Loc='right class, but box only near the object',
+              Both='wrong class, and only near an object', Dupe='second box on an object',
+              Bkg='box where there is no object', Miss='object without any of these boxes')
+SUSPECTS = {'class': 'labelled {label}, predicted {found}', 'place': '{found}, label is shifted',
+            'missing': '{found}, has no label'}
 Report = dict[str, Any]
 
 
@@ -26,20 +26,21 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     for note in report['notes']:
         yield paragraph(note)
     names = [name for name in next(iter(report['metrics'].values())) if name != 'by_class']
-    yield section('Metrics', 'With 95 % intervals, which allow for the choice of these images from their source.',
+    yield section('Metrics', 'In brackets, 95 % confidence intervals: the range to expect on other images from the '
+                             'same source.',
                   table(['', *names], ([TITLES[kind], *(values[name] for name in names)]
                                        for kind, values in report['metrics'].items())))
     if 'comparison' in report:
         rows = ([TITLES[kind], name, *(None if number is None else f'{number:+.4f}' for number in (value, low, high)),
                  f'{p:.4f}'] for kind, found in report['comparison']['difference'].items()
                 for name, (value, low, high, p) in found.items())
-        yield section('Compared', 'This test minus the other one, on the same images, and the ends of the interval. '
-                      'p is the probability of a difference at least as large if the models are equally good '
-                      '(permutation test). The verdict follows from the first row.',
+        yield section('Compared', 'The difference is this test minus the other test, on the same images; least and '
+                      'most are its 95 % interval. p is the probability of a difference at least as large if both '
+                      'models are equally good (permutation test). The first row decides the verdict.',
                       table(['', 'metric', 'difference', 'least', 'most', 'p'], rows))
     yield from (_of_boxes if is_boxes else _of_maps)(report)
-    yield section('Confusion', 'What is most often taken for what.' + (
-        ' Boxes count above the score of the best F1.' if is_boxes else ''), _confusion(report, is_boxes))
+    yield section('Confusion', 'The most frequent confusions.' + (
+        ' Only boxes above the score with the best F1 count.' if is_boxes else ''), _confusion(report, is_boxes))
     sides = 'Truth is on the left, prediction on the right.'
     yield section('Worst images', 'Objects without a box are orange, wrong boxes blue.' if is_boxes else sides,
                   pictures(worst, 900))
@@ -47,8 +48,9 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
         found=report['classes'][one['category_id'] - 1], label=one['label'] and report['classes'][_label(one) - 1])
         + f', {one["score"]:.2f}; {one["file_name"]}', picture(one)) for one in report['suspects'][:SHOWN]]
     how = 'Labels are orange, the box of the model is blue.' if is_boxes else sides
-    yield section('Suspected labels', f'The model contradicts {len(report["suspects"])} labels; suspects.json has them '
-                  f'all. {how}', pictures(shown, 400, True))
+    yield section('Suspected labels', f'The model disagrees with {len(report["suspects"])} labels. Look at the first '
+                  f'ones, because these labels may be wrong. suspects.json contains all of them. {how}',
+                  pictures(shown, 400, True))
 
 
 def _label(suspect: Report) -> int:
@@ -59,23 +61,26 @@ def _label(suspect: Report) -> int:
 
 def _of_boxes(report: Report) -> Iterator[str]:
     lines, calibration, recall = report['curves'], report['calibration'], np.linspace(0, 1, 101).tolist()
-    yield section('By class', 'AP of boxes, and the score that boxes must exceed for the best F1, at IoU 0.5.', table(
+    yield section('By class', 'AP of boxes, the best F1 at IoU 0.5, and the score that boxes must exceed to reach '
+                              'it.', table(
         ['class', 'objects', 'AP', 'best F1', 'above score'], (
             [one['name'], one['objects'], value, one['f1'], f'{one["score"]:.3f}']
             for one, value in zip(lines, report['metrics']['bbox']['by_class'], strict=True))))
     for what, parts in report['by_size'].items():
-        yield section(f'By size of {what}', f'Quarters of the {what}, by the root of the area in pixels.', table(
+        yield section(f'By size of {what}', f'The {what} are sorted by size (square root of the area, in pixels) and '
+                                            'split into quarters.', table(
             ['pixels', 'AP'], ([f'{one["low"]:.0f} to {one["high"]:.0f}', one['AP']] for one in parts)))
     errors = report['errors']
-    yield section('Kinds of errors', 'How much AP50 would rise without each kind: TIDE (arXiv 2008.08115).', table(
+    yield section('Kinds of errors', 'How much AP50 would rise without each kind of error (TIDE, arXiv '
+                                     '2008.08115).', table(
         ['error', 'number', 'AP50 lost'], ([text, errors['counts'][key], float(errors['delta_ap'][key])]
                                            for key, text in ERRORS.items())))
     bins = [one for one in calibration['bins'] if one['count']]
-    yield section('Curves', 'Lines below the diagonal of the right chart: scores promise more than they keep '
+    yield section('Curves', 'If the line in the right chart is below the diagonal, scores are too high '
                   f'(expected calibration error {calibration["ece"]:.3f}).', '<div class="pictures">',
                   chart('Precision by recall, at IoU 0.5, of each class', 'recall', 'precision', {
                       one['name']: (recall, one['precision']) for one in lines if one['objects']}),
-                  chart('Share of boxes that hit, by score', 'score', 'hits', {
+                  chart('Share of boxes that are right, by score', 'score', 'right', {
                       'boxes': ([one['avg_confidence'] for one in bins], [one['avg_accuracy'] for one in bins]),
                       'calibrated': ([0, 1], [0, 1])}), '</div>')
 
@@ -83,7 +88,7 @@ def _of_boxes(report: Report) -> Iterator[str]:
 def _of_maps(report: Report) -> Iterator[str]:
     pixels = np.sum([one['objects'] for one in report['images'].values()], axis=0).tolist()
     columns = [report['metrics'][kind]['by_class'] for kind in ('regions', 'boundaries')]
-    yield section('By class', 'IoU of all pixels, and of those near the ends of regions (arXiv 2103.16562).', table(
+    yield section('By class', 'IoU of all pixels, and of the pixels near boundaries (arXiv 2103.16562).', table(
         ['class', 'pixels', 'IoU', 'boundary IoU'], zip(report['classes'], pixels, *columns, strict=True)))
 
 

@@ -95,8 +95,8 @@ class ReportHook(Hook):
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
-            show(f'Predictions with this checkpoint use the scores with the best F1 from {near(file)}, if this file is '
-                 'in the work dir and no test with --at-most-missed has chosen other scores.')
+            show(f'{near(file)} contains the score with the best F1 for each class. Predictions with this checkpoint '
+                 'draw only boxes above it, unless a test with --at-most-missed has chosen other scores.')
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
@@ -125,7 +125,7 @@ class ReportHook(Hook):
         runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = '\n'.join([
-            f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes are taken for which.',
+            f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes the model confuses.',
             *hidden])
         return found
 

@@ -18,5 +18,5 @@ class ValidateFirstHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         if runner.iter == 0 and runner.val_loop is not None:
-            show('Validation before the first iteration, to compare later ones with:')
+            show('Validating before the first iteration, so that you can see whether training helps:')
             runner.val_loop.run()

@@ -129,7 +129,7 @@ def account_of(plan: Plan, account: Account) -> list[str]:
     account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used) - ignored)
     account.leave('objects', f'objects have iscrowd=1 ({file.name}): losses and metrics ignore them', '', ignored)
     for what in ('images', 'objects'):
-        account.leave(what, f'{what} are left out by mmdet ({file.name})', '', account.lost(what))
+        account.leave(what, f'{what} are skipped by mmdet ({file.name})', '', account.lost(what))
     return [*account.lines()]
 
 

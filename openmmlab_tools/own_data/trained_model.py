@@ -25,13 +25,13 @@ def is_trained(cfg: Config, checkpoint: str) -> bool:
 
 
 def slow_down(cfg: Config) -> str:
-    """Divides the learning rate of a config by `SLOWER`, in place. Returns a clause for readers."""
+    """Divides the learning rate of a config by `SLOWER`, in place. Returns a sentence for readers."""
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
     rate = optimizer.get('lr')
     if not isinstance(rate, int | float):
-        return 'the learning rate stays, because optim_wrapper.optimizer.lr is not set'
+        return 'The learning rate is not changed, because optim_wrapper.optimizer.lr is not set.'
     optimizer['lr'] = float(f'{rate / SLOWER:.6g}')
-    return f'the learning rate is a tenth, {optimizer["lr"]:g} instead of {rate:g}'
+    return f'The learning rate is {optimizer["lr"]:g}, a tenth of {rate:g}.'
 
 
 def sizes_as_trained(cfg: Config, data: LabelledData, limit: int) -> tuple[Fit, str] | None:

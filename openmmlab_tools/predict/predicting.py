@@ -132,7 +132,7 @@ def _best_scores(folders: Iterable[Path], model: nn.Module) -> ScoreThr:
     measured = find_thresholds(folders, model)
     if measured is None:
         return SCORE_THR
-    show(f'Boxes are painted {measured.told}, unless you pass others.')
+    show(f'Only boxes are drawn {measured.told}. To change this, pass --score-thr.')
     known = trained_classes(dict(dataset_meta=model.dataset_meta))
     return {name: score for name, score in measured.scores.items() if name in known}
 

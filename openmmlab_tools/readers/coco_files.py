@@ -66,7 +66,7 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
                             '--val if it is for validation.')
         chosen[split] = best[0]
         if left := [one.name for one in found if one != best[0]]:
-            notes.append(f'{", ".join(left)} left out: {best[0].name} is for {split}.')
+            notes.append(f'{", ".join(left)} skipped, because {best[0].name} is for {split}.')
     return chosen
 
 

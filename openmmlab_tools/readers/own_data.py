@@ -118,7 +118,7 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
         raise UserError(f'{source} has {forms}: name the file or folder of one of them, or a --task that only one has.')
     (form, files), = wanted.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
-    data.notes += notes + folder.left_out + told(tables or (), f'CSV files are left out, since there are {form}')
+    data.notes += notes + folder.left_out + told(tables or (), f'CSV files are skipped, because there are {form}')
     data.close(folder)
     return data
 

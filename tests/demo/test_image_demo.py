@@ -55,7 +55,7 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
     # A file gets no bar of progress, and nothing of libraries.
     assert printed.replace('\n', ' ').startswith(
         'warning: image a.png is painted as a.png.png, because another image has the same name. '
-        f'3 of 3 images painted in {out}') and 'mmengine' not in printed
+        f'Drew 3 of 3 images in {out}') and 'mmengine' not in printed
     pictures = {path.name: read(path) for path in out.glob('*.png')}
     files = {'a.jpg': 'a.png', 'a.png': 'a.png.png', 'b.JPG': 'b.png'}
     assert {name: image.shape for name, image in pictures.items()} == {
@@ -111,7 +111,7 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
     assert '1 of 1 images are not painted' in run('mmdet', images / 'a.png')
     assert json.loads((out / 'predictions.json').read_text())['images'] == []
     told = capsys.readouterr().out.replace('\n', ' ')
-    assert '2 of 2 images painted' in told
+    assert 'Drew 2 of 2 images' in told
     for count, name in ((4, 'a.png'), (8, 'a.png')):
         assert f'warning: {out} also has {count} files that are not of this run, such as {out}/{name}: choose' in told
     again, inside = f'{images}/**/b.*', images / 'painted'
@@ -138,7 +138,7 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
     for told in ('a.jpeg cannot be read', 'large.png has 400 x 300 pixels (width x height), but at most 100000 are',
                  'line.png cannot be predicted (', f'{longest} cannot be written (File name too long)'):
         assert f'image {images}/{told}' in printed
-    assert '7 of 11 images painted' in printed
+    assert 'Drew 7 of 11 images' in printed
     # A warning of the first alone.
     assert printed.count('warning: /') == 1 == printed.count(f'{images}/d.png has 16 bits per channel, but is read as')
     assert painted(out) == ['a', 'a.png', 'b', 'c' * 231, 'd', 'e', 'f' * 251] and not [*out.rglob('*.tmp')]

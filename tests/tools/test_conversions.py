@@ -154,7 +154,7 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     assert 'random weights' not in capsys.readouterr().out
     assert run_tool(SWAP, RETINANET, tmp_path / 'out.py') == ''
     printed = capsys.readouterr().out
-    assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which is for ' in printed
+    assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which suits ' in printed
 
 
 @pytest.mark.slow

@@ -58,8 +58,8 @@ class Account:
             if lost := self.lost(what):
                 reasons.append(f'{lost} are lost, which is a fault of this program: please report it')
             if self.seen[what]:
-                yield (f'{self.seen[what]} {what} were seen, and {self.used[what] or "none"} are used'
-                       + (f'; left out: {"; ".join(reasons)}.' if reasons else '.'))
+                yield (f'{self.used[what] or "none"} of {self.seen[what]} {what} are used'
+                       + (f'; skipped: {"; ".join(reasons)}.' if reasons else '.'))
         if self.files:
             yield self.files.sentence(SHOWN)
         yield from (f'{clause}.' for clause in _clauses(self.remarks))
@@ -70,7 +70,7 @@ class Account:
         """Yields all that `lines` shortens: each example with its number, each field, and each file."""
         for what in ('images', 'objects'):
             for reason, examples in self.left_out.get(what, {}).items():
-                yield from ('', f'{what} that are left out ({examples.total()} {reason}):', *_numbered(examples))
+                yield from ('', f'{what} that are skipped ({examples.total()} {reason}):', *_numbered(examples))
         for text, examples in self.remarks.items():
             yield from ('', f'{examples.total()} {text}:', *_numbered(examples))
         if self.fields:

@@ -31,14 +31,14 @@ class Files:
         patterns = some([name if len(names) == 1 else f'{name} ({len(names)})'
                          for name, names in self.left_out.items()], limit)
         return (f'{sum(self.numbers)} files: {images} images, {labels} with labels, {descriptions} with classes or '
-                f'splits, and {others} left out{f": {patterns}" if others else ""}.'
-                + (f' {self.elsewhere} files elsewhere are used, too.' if self.elsewhere else ''))
+                f'splits, and {others} skipped{f": {patterns}" if others else ""}.'
+                + (f' {self.elsewhere} files outside this folder are also used.' if self.elsewhere else ''))
 
     def details(self) -> Iterator[str]:
         for role in ROLES:
             yield from ('', f'files that are {role}:', *self.used[role])
         for pattern, names in self.left_out.items():
-            yield from ('', f'files that are left out, {pattern}:', *names)
+            yield from ('', f'files that are skipped, {pattern}:', *names)
 
 
 def sort_files(files: Iterable[Path], hidden: Iterable[Path], root: Path, roles: Mapping[Path, str]) -> Files:

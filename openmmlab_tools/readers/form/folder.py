@@ -123,7 +123,7 @@ class Folder:
         nowhere: list[Path] = []
 
         def failed(error: OSError) -> None:
-            self.left_out.append(f'{error.filename} cannot be read ({error.strerror}) and is left out.')
+            self.left_out.append(f'{error.filename} cannot be read ({error.strerror}), so it is skipped.')
 
         for folder, names, files in chain.from_iterable(
                 os.walk(root, onerror=failed, followlinks=True) for root in self._roots):
@@ -141,7 +141,7 @@ class Folder:
                     yield path
                 elif path.is_symlink():
                     nowhere.append(path)
-        self.left_out += told(sorted(nowhere), 'links lead nowhere and are left out')
+        self.left_out += told(sorted(nowhere), 'links lead nowhere and are skipped')
 
     def of(self, *suffixes: str) -> list[Path]:
         """Returns the files with one of some suffixes, in any case."""

@@ -71,7 +71,7 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
             name = next(iter(record.texts), record.where)
             if text in places:
                 account.leave('images', record.left, record.where.rstrip(','))
-                account.leave('objects', 'objects are of images that are left out', name, objects)
+                account.leave('objects', 'objects are in skipped images', name, objects)
             else:
                 account.leave('images', f'images of {path.name} are not there', name)
                 account.leave('objects', 'objects are of images that are not there', name, objects)

@@ -33,7 +33,7 @@ def settle(data: LabelledData, names: Sequence[str], pictures: Sequence[Picture]
     bare = list(dict.fromkeys(name.strip() for name in names))
     data.classes = [name for name in bare if name in used]
     if unused := [name for name in bare if name not in used]:
-        data.notes.append(f'{len(unused)} classes have no object and are left out: {some(unused)}.')
+        data.notes.append(f'{len(unused)} classes have no object and are skipped: {some(unused)}.')
     by_case = Counter(name.casefold() for name in data.classes)
     if alike := [name for name in data.classes if by_case[name.casefold()] > 1]:
         data.notes.append(f'Classes differ by case only: {some(alike, SHOWN)}. Correct them if they are one.')

@@ -177,7 +177,7 @@ def test_a_log_is_left_out_and_told(is_new: bool, tmp_path: Path, log: list) -> 
     assert found.pop('state_dict').keys() == {'weight'}
     assert found == dict(message_hub=dict(log_scalars={}, runtime_info=dict(iter=3)))
     assert log == [('WARNING', f'checkpoint {path} has objects other than tensors and plain data under args, rates, '
-                               'param_schedulers, ...; they are left out.')]
+                               'param_schedulers, ...; they are skipped.')]
 
 
 def test_containers_that_hold_each_other_are_read_once(tmp_path: Path) -> None:

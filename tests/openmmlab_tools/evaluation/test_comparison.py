@@ -65,12 +65,13 @@ def test_boxes_of_equal_scores_make_no_difference() -> None:
     """Only the order of the boxes of each image differs."""
     first, second = report_of([[HIT, MISS]] * 6), report_of([[MISS, HIT]] * 6)
     for own, other in ((first, second), (second, first)):
-        assert compare(own, other)['verdict'].startswith('not told apart by these images: AP differs by +0.000 (p = 1.')
+        assert compare(own, other)['verdict'].startswith('not significantly different on these images: AP differs by '
+                                                         '+0.000 (p = 1.')
 
 
 @pytest.mark.parametrize('images, differing, verdict', [
-    (5, 5, 'not told apart by these images: AP differs by +0.505 (p = 0.062, 5 images; too few: the models differ on '
-           '5, so that p cannot be below 0.062)'),
+    (5, 5, 'not significantly different on these images: AP differs by +0.505 (p = 0.062, 5 images; too few images: '
+           'the models differ on 5, so p cannot be below 0.062)'),
     (20, 3, 'not told apart'), (6, 6, 'better: AP differs by +0.505 (p = 0.031, 95% interval +0.'), (40, 40, 'better')])
 def test_models_that_differ_on_few_images_are_not_told_apart(images: int, differing: int, verdict: str) -> None:
     """51 of 101 points of recall are reached by two of four objects."""
@@ -102,7 +103,8 @@ def test_a_run_is_not_told_apart_from_itself_and_a_perfect_one_is_better(annotat
     data = boxes_with_ids(annotations)
     own, perfect = report_of_boxes(data), Boxes(CLASSES, data.images, data.objects, [
         dict(one, score=0.9) for one in data.objects if not one['iscrowd']])
-    assert compare(own, own)['verdict'].startswith('not told apart by these images: AP differs by +0.000 (p = 1.000')
+    assert compare(own, own)['verdict'].startswith('not significantly different on these images: AP differs by +0.000 '
+                                                   '(p = 1.000')
     assert compare(report_of_boxes(perfect), own)['verdict'].startswith('better: AP')
     verdict = compare(own, dict(report_of_boxes(perfect), is_exact=False))['verdict']
     assert verdict.startswith('worse') and 'the batches of the two tests may have a part in it' in verdict

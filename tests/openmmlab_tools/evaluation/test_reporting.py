@@ -104,7 +104,7 @@ def test_the_metric_and_the_report_count_what_was_tested(
     report = json.loads((tmp_path / 'report/report.json').read_text())
     assert report['metrics']['bbox']['AP'][0] == pytest.approx(1) and len(report['images']) == images
     assert metrics['coco/bbox_mAP'] == 1
-    told = f'The ann_file of the metric has {4 - images} more images, which were not tested and do not count.'
+    told = f'The annotation file lists {4 - images} more images. They were not tested and do not count.'
     assert (told in report['notes']) == (images < 4)
 
 

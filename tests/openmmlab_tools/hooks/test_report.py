@@ -100,7 +100,7 @@ def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, n
     test_cfg = None if least is None else dict(rpn=dict(max_per_img=9), rcnn=dict(score_thr=least))
     assert what_is_hidden(seen([metric]), Config(dict(model=dict(test_cfg=test_cfg)))) == hidden
     metric.untested = 5
-    assert ('The ann_file of the metric has 5 more images, which were not tested and do not count.' in
+    assert ('The annotation file lists 5 more images. They were not tested and do not count.' in
             what_is_hidden(seen([metric]), Config(dict(model={}))))
 
 

@@ -26,7 +26,7 @@ from tests.openmmlab_tools.readers import layouts
 from tests.openmmlab_tools.readers.layouts import PIXELS, POLYGON, text
 from tests.tools.conftest import save
 
-SEEN = re.compile(r'^\d+ (images|objects) were seen, and (\d+|none) are used')
+SEEN = re.compile(r'^(\d+|none) of \d+ (images|objects) are used')
 BOX = '<box label="{}" xtl="10" ytl="20" xbr="30" ybr="50"/>'
 
 
@@ -219,7 +219,7 @@ def annotation(**values: Any) -> layouts.Write:
     (partial(layouts.voc, xml=layouts.XML.replace('<bndbox>', '<weather>rain</weather><bndbox>')),
      'not read: object/weather (4)'),
     (layouts.labelme(layouts.shape('polygon', POLYGON, holes=[])), 'not read: shapes.holes (4)'),
-    (layouts.label_studio('rectanglelabels', dict(layouts.PERCENT, odd=1)), '16 objects were seen, and 4 are used')])
+    (layouts.label_studio('rectanglelabels', dict(layouts.PERCENT, odd=1)), '4 of 16 objects are used')])
 def test_what_is_odd_is_told_with_its_number(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     assert says(find_data(tmp_path), words)
@@ -235,7 +235,7 @@ def test_deleted_and_ignored_objects_are_left_out(tmp_path: Path) -> None:
     two = layouts.XML.replace('</annotation>', '<object><name>cat</name><deleted>1</deleted><bndbox><xmin>1</xmin>'
                               '<ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>')
     layouts.voc(tmp_path / 'voc', xml=two)
-    assert says(find_data(tmp_path / 'voc'), '8 objects were seen, and 4 are used; left out: 4 objects are deleted')
+    assert says(find_data(tmp_path / 'voc'), '4 of 8 objects are used; skipped: 4 objects are deleted')
     layouts.labelme(lambda name: [dict(label=one, points=POLYGON, shape_type='polygon') for one in (name, '__ignore__')]
                     )(tmp_path / 'labelme')
     data = find_data(tmp_path / 'labelme')
@@ -317,7 +317,7 @@ def test_boxes_are_read_from_csv_files(name: str, tmp_path: Path) -> None:
 def test_a_csv_beside_another_format_is_left_out(tmp_path: Path) -> None:
     layouts.coco(tmp_path)
     text(tmp_path / 'boxes.csv', CSVS['tensorflow'][0] + 'a.jpg,80,60,cat,1,1,9,9\n')
-    assert says(find_data(tmp_path), '1 CSV files are left out, since there are COCO annotations')
+    assert says(find_data(tmp_path), '1 CSV files are skipped, because there are COCO annotations')
     text(tmp_path / 'odd.csv', 'a,b\n1,2\n')
     assert 'has no columns of boxes (image, name, left' in refusal(find_data, tmp_path / 'odd.csv')
 

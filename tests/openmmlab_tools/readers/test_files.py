@@ -247,7 +247,7 @@ def test_images_that_no_record_names_are_left_out_by_name(layout: str, tmp_path:
     data = find_data(tmp_path)
     assert data.account.files and data.account.files.left_out == {
         'unlabelled/*.jpg': [f'unlabelled/{name}.jpg' for name in 'xyz']}
-    assert any('3 left out: unlabelled/*.jpg (3).' in line for line in data.notes)
+    assert any('3 skipped: unlabelled/*.jpg (3).' in line for line in data.notes)
 
 
 def left_out(root: Path, options: ReadingOptions = DEFAULTS) -> set[str]:

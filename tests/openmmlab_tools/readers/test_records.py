@@ -87,7 +87,7 @@ def test_a_mask_beyond_the_border_keeps_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('isthing, words', [
-    (0, 'left out: 4 objects are segments of stuff (isthing is 0), such as sky'),
+    (0, 'skipped: 4 objects are segments of stuff (isthing is 0), such as sky'),
     (None, '4 segments have a category without isthing and are taken for objects')])
 def test_segments_of_stuff_are_in_the_account(isthing: int | None, words: str, tmp_path: Path) -> None:
     layouts.coco_panoptic(tmp_path)
@@ -98,7 +98,7 @@ def test_segments_of_stuff_are_in_the_account(isthing: int | None, words: str, t
                 del one['isthing']
         path.write_text(json.dumps(content))
     data = find_data(tmp_path)
-    assert says(data, '8 objects were seen') and says(data, words)
+    assert says(data, ' of 8 objects are used') and says(data, words)
     assert ('sky' in data.classes) == (isthing is None)
 
 
@@ -141,13 +141,13 @@ def test_an_empty_last_annotation_hides_no_other(tmp_path: Path) -> None:
     studio([rectangle(), rectangle(50)], [])(tmp_path)
     data = find_data(tmp_path)
     assert data.account.used == dict(images=4, objects=8)
-    assert says(data, '8 objects were seen') and says(data, '4 tasks have an empty last annotation')
+    assert says(data, ' of 8 objects are used') and says(data, '4 tasks have an empty last annotation')
 
 
 def test_all_annotations_and_predictions_are_seen(tmp_path: Path) -> None:
     studio([rectangle()], [rectangle(50)], predictions=[dict(result=[rectangle(20)])])(tmp_path)
     data = find_data(tmp_path)
-    assert says(data, '12 objects were seen, and 4 are used; left out: 4 objects are of other annotations of their')
+    assert says(data, '4 of 12 objects are used; skipped: 4 objects are of other annotations of their')
     assert says(data, '4 objects are predictions') and boxes_of(data) == [[40, 20, 20, 30]] * 4
 
 
@@ -189,7 +189,7 @@ def test_groups_of_open_images_are_crowds_and_the_unit_is_one_for_a_file(tmp_pat
     open_images('a,cat,0.125,0.375,0.25,0.75,0', 'b,cat,0.5,1.0039,0.25,0.75,0', 'c,cat,0.5,0.75,0.25,0.75,1')(tmp_path)
     data = find_data(tmp_path)
     assert sorted(boxes_of(data)) == [[10, 15, 20, 30], [40, 15, 20, 30], [40, 15, 40, 30]]
-    assert says(data, '3 objects were seen, and 2 are used; left out: 1 objects are groups (IsGroupOf): losses')
+    assert says(data, '2 of 3 objects are used; skipped: 1 objects are groups (IsGroupOf): losses')
     assert sorted(one.keys['iscrowd'] for pictures in data.splits.values() for two in pictures for one in two.objects
                   ) == [0, 0, 1]
 
@@ -225,7 +225,7 @@ def test_values_of_mots_are_classes_and_objects(tmp_path: Path) -> None:
         save(tmp_path / f'masks/{index:06}.png', pixels)
     data = find_data(tmp_path)
     assert data.classes == ['class_1', 'class_2'] and not data.is_semantic
-    assert says(data, '12 objects were seen, and 8 are used; left out: 4 objects are regions to ignore (10000)')
+    assert says(data, '8 of 12 objects are used; skipped: 4 objects are regions to ignore (10000)')
     assert sorted(boxes_of(data))[-1] == [10, 20, 20, 30]
     for options in (ReadingOptions(masks='classes'), ReadingOptions(semantic=True)):
         assert 'as KITTI and MOTS have' in refusal(find_data, tmp_path, options)
