@@ -199,5 +199,5 @@ def _hint(data: LabelledData, task: str, base: str | None) -> list[str]:
     """Returns a sentence about weights of a whole model, if they may suit the data."""
     many = len(data.classes) == 1 and sum(len(image.objects) for image in data.splits['train']) >= MANY * len(
         data.splits['train'])
-    return ['Do your images show cell nuclei? Then pass --from demo/nuclei to start from a detector for nuclei, which '
-            'needs fewer images.'] if many and task == 'instances' and not base else []
+    return ['Do your images show cell nuclei? Then pass --from demo/nuclei (in a clone) to start from a '
+            'detector for nuclei, which needs fewer images.'] if many and task == 'instances' and not base else []

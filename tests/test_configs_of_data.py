@@ -102,7 +102,7 @@ def test_the_account_has_the_data_for_validation(tmp_path: Path) -> None:
     text(tmp_path / 'other/README.md', 'x')
     made(None, tmp_path, 'boxes', val=str(tmp_path / 'other'))
     account = (tmp_path / 'my_annotations/account.txt').read_text()
-    assert account.count('and 1 left out: README.md.') == 1 and '# the data for validation' in account
+    assert account.count('and 1 skipped: README.md.') == 1 and '# the data for validation' in account
 
 
 def test_objects_without_a_mask_are_told_unless_boxes_are_asked_for(tmp_path: Path) -> None:

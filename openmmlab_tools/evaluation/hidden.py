@@ -7,6 +7,7 @@ from hotcoco import COCO
 from mmengine.config import Config
 
 from openmmlab_tools.config_walk import walk
+from openmmlab_tools.texts import counted
 
 from .confusion import Confusion
 
@@ -24,9 +25,10 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
             limit = 100 if 100 in metric.proposal_nums else metric.proposal_nums[-1]
             objects, boxes = (_crowded(coco, limit) for coco in metric.compared)
             if objects or boxes:
-                yield (f'mAP counts the {limit} best boxes of each image and class, but {len(objects)} have more '
-                       f'objects and {len(boxes)} more boxes, up to {max(objects + boxes)}: set type and proposal_nums '
-                       f"of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, {max(objects + boxes)}).")
+                yield (f'mAP counts only the best {limit} boxes of each class in an image, but there are up to '
+                       f'{max(objects + boxes)} ({counted(len(objects), "image")} with more objects, '
+                       f'{counted(len(boxes), "image")} with more boxes). To count all, set type and proposal_nums of '
+                       f"the metric to 'openmmlab_tools.CocoMetric' and (1, 10, {max(objects + boxes)}).")
             if metric.untested:
                 yield (f'The annotation file lists {metric.untested} more images. They were not tested and do '
                        'not count.')

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import cv2
 import numpy as np
 from mmengine.dist import all_gather_object, is_main_process
 from mmengine.hooks import Hook
@@ -34,6 +35,8 @@ from .sections import SHOWN, sections
 from .thresholds import write_thresholds
 
 ORANGE, BLUE = (230, 120, 20), (30, 110, 230)
+CLOSE_UP = 400  # pixels, the longest side of the picture of a suspected box
+DARK = 160  # pictures with fewer bright values are brightened
 Entry = dict[str, Any]
 
 
@@ -156,7 +159,7 @@ class EvaluationReportHook(Hook):
         few = (f'Too few images for intervals: {count} with objects. In simulations, intervals of fewer than {FEWEST} '
                'contain the true value too seldom.')
         report = dict(report, is_exact=is_exact, notes=[
-            'AP counts all boxes of the model; that of the metric may count fewer.' if is_boxes else
+            'AP counts all boxes that the model predicts. The metric in the config may count fewer.' if is_boxes else
             'Pixels with labels that are no class do not count.', *hidden, *[few] * (count < FEWEST),
             'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
             'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.'],
@@ -199,11 +202,18 @@ class EvaluationReportHook(Hook):
 
     def _suspect_box(self, suspect: Entry) -> np.ndarray:
         true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
-        return _crop(self._paint_boxes(suspect['file_name'], true, [suspect]), suspect['bbox'])
+        image = read_view(self.paths[suspect['file_name']])
+        rows, columns = _around(image.shape[:2], suspect['bbox'])
+        part = _brightened(image[rows, columns])
+        factor = max(1, CLOSE_UP // max(part.shape[:2]))
+        close = cv2.resize(part, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC)
+        boxes = (_corners([*true, suspect]) - [columns.start, rows.start] * 2) * factor
+        return paint_boxes(close, boxes, np.repeat([0, 1], [len(true), 1]), palette=[ORANGE, BLUE])
 
     def _suspect_map(self, suspect: Entry) -> np.ndarray:
         halves = np.split(self._paint_maps(suspect['file_name'], alpha=0.4), 2, axis=1)
-        return np.concatenate([_crop(half, suspect['bbox']) for half in halves], axis=1)
+        rows, columns = _around(halves[0].shape[:2], suspect['bbox'])
+        return np.concatenate([half[rows, columns] for half in halves], axis=1)
 
     def _write_thresholds(self, runner: Runner, report: Entry) -> None:
         assert self.most is not None
@@ -230,10 +240,23 @@ def _corners(entries: Sequence[Entry]) -> np.ndarray:
     return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
 
 
-def _crop(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
-    """Returns the surroundings of a box, `(left, top, width, height)`: twice its size, and at least 48 pixels."""
+def _around(shape: Sequence[int], box: Sequence[float]) -> tuple[slice, slice]:
+    """Returns the rows and columns around a box, `(left, top, width, height)`, of an image `(height, width)`.
+
+    They are a square of three times the longer side and at least 48 pixels, moved into the image, or cut if the image
+    is smaller.
+    """
     left, top, width, height = box
-    (h, w), side = image.shape[:2], max(1.5 * max(width, height), 24)
-    x, y = min(max(left + width / 2, 0), w), min(max(top + height / 2, 0), h)  # boxes may lie outside
-    x0, y0 = int(max(x - side, 0)), int(max(y - side, 0))
-    return image[y0:min(int(y + side), h), x0:min(int(x + side), w)]
+    side = int(max(3 * max(width, height), 48))
+
+    def part(centre: float, length: int) -> slice:
+        start = int(min(max(centre - side / 2, 0), max(length - side, 0)))
+        return slice(start, min(start + side, length))
+
+    return part(top + height / 2, shape[0]), part(left + width / 2, shape[1])
+
+
+def _brightened(image: np.ndarray) -> np.ndarray:
+    """Returns an image, uint8, brightened if 99 % of its values are below `DARK`, so that these reach it."""
+    bright = max(float(np.quantile(image, 0.99)), 1)
+    return image if bright >= DARK else np.minimum(image * (DARK / bright), 255).astype(np.uint8)

@@ -26,8 +26,8 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     for note in report['notes']:
         yield paragraph(note)
     names = [name for name in next(iter(report['metrics'].values())) if name != 'by_class']
-    yield section('Metrics', 'In brackets, 95 % confidence intervals: the range to expect on other images from the '
-                             'same source.',
+    yield section('Metrics', 'With 95 % confidence intervals: the range to expect on other images from the same '
+                             'source.',
                   table(['', *names], ([TITLES[kind], *(values[name] for name in names)]
                                        for kind, values in report['metrics'].items())))
     if 'comparison' in report:
@@ -47,7 +47,7 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     shown = [(SUSPECTS[one['suspect']].format(
         found=report['classes'][one['category_id'] - 1], label=one['label'] and report['classes'][_label(one) - 1])
         + f', {one["score"]:.2f}; {one["file_name"]}', picture(one)) for one in report['suspects'][:SHOWN]]
-    how = 'Labels are orange, the box of the model is blue.' if is_boxes else sides
+    how = 'Labels are orange, the box of the model is blue. Dark images are brightened.' if is_boxes else sides
     yield section('Suspected labels', f'The model disagrees with {len(report["suspects"])} labels. Look at the first '
                   f'ones, because these labels may be wrong. suspects.json contains all of them. {how}',
                   pictures(shown, 400, True))

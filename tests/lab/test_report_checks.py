@@ -25,7 +25,7 @@ def test_damaged_boxes_are_found(names: list[str], run_tool: Callable[..., str],
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split('|')[1:3] for line in lines if line.startswith(('| removed', '| shifted', '| renamed'))]
     assert [shown.strip() for _, shown in rows] == ['1.00'] * (1 + len(names))
-    assert any(line.startswith('against itself: not told apart') for line in lines)
+    assert any(line.startswith('against itself: not significantly different') for line in lines)
     assert lines[-1] == '95 % intervals cover: 1.000'
 
 

@@ -72,7 +72,8 @@ def test_boxes_of_equal_scores_make_no_difference() -> None:
 @pytest.mark.parametrize('images, differing, verdict', [
     (5, 5, 'not significantly different on these images: AP differs by +0.505 (p = 0.062, 5 images; too few images: '
            'the models differ on 5, so p cannot be below 0.062)'),
-    (20, 3, 'not told apart'), (6, 6, 'better: AP differs by +0.505 (p = 0.031, 95% interval +0.'), (40, 40, 'better')])
+    (20, 3, 'not significantly different'),
+    (6, 6, 'better: AP differs by +0.505 (p = 0.031, 95% interval +0.'), (40, 40, 'better')])
 def test_models_that_differ_on_few_images_are_not_told_apart(images: int, differing: int, verdict: str) -> None:
     """51 of 101 points of recall are reached by two of four objects."""
     twice = [HIT, [0, 0.4, 1023, 0]]

@@ -57,7 +57,7 @@ def test_a_test_writes_a_report_and_a_second_one_is_not_told_apart(
     assert [*report['metrics']] == kinds and len(report['images']) == 4
     assert report['is_exact'] and again['is_exact'] == (batch_size == 1)
     verdict = again['comparison']['verdict']
-    assert verdict.startswith('not told apart') and ('batches' in verdict) == (batch_size > 1)
+    assert verdict.startswith('not significantly different') and ('batches' in verdict) == (batch_size > 1)
     if scope == 'mmdet':  # no image has more than 100 boxes
         assert report['metrics']['bbox']['AP'][0] == pytest.approx(metrics['coco/bbox_mAP'], abs=5e-4)
         assert report['metrics']['segm']['AP'][0] == pytest.approx(metrics['coco/segm_mAP'], abs=5e-4)
@@ -65,7 +65,7 @@ def test_a_test_writes_a_report_and_a_second_one_is_not_told_apart(
         assert 100 * report['metrics']['regions']['mIoU'][0] == pytest.approx(metrics['mIoU'], abs=0.005)
     text = (second / 'index.html').read_text()
     assert not re.search(r'(src|href)="(?!data:)|<script', text) and text.count('<img') >= 4
-    assert 'not told apart' in text
+    assert 'not significantly different' in text
     suspects = json.loads((second / 'suspects.json').read_text())
     assert {one['image_id'] for one in suspects['annotations']} <= {one['id'] for one in suspects['images']}
 

@@ -85,11 +85,14 @@ MANY = [([0., 0., 9., 9.], 0, False)] * 3
 @pytest.mark.parametrize('objects, boxes, numbers, least, hidden', [
     (MANY, [], (1, 2, 3), None, []),
     (MANY[:2], [([0., 0., 9., 9.], 0, 0.9)] * 4, (1, 2, 3), None, [
-        'mAP counts the 3 best boxes of each image and class, but 0 have more objects and 1 more boxes, up to 4: '
-        "set type and proposal_nums of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, 4)."]),
+        'mAP counts only the best 3 boxes of each class in an image, but there are up to 4 (0 images with more '
+        'objects, '
+        "1 image with more boxes). To count all, set type and proposal_nums of the metric to "
+        "'openmmlab_tools.CocoMetric' and (1, 10, 4)."]),
     (MANY, [], (1, 1, 2), None, [
-        'mAP counts the 2 best boxes of each image and class, but 1 have more objects and 0 more boxes, up to 3: '
-        "set type and proposal_nums of the metric to 'openmmlab_tools.CocoMetric' and (1, 10, 3)."]),
+        'mAP counts only the best 2 boxes of each class in an image, but there are up to 3 (1 image with more objects, '
+        "0 images with more boxes). To count all, set type and proposal_nums of the metric to "
+        "'openmmlab_tools.CocoMetric' and (1, 10, 3)."]),
     (MANY, [], (2, 100, 1000), 0.05, [
         'The model drops boxes with a score of at most 0.05 (model.test_cfg.rcnn.score_thr), so the metric does not '
         'count them. This lowers mAP.']),
