@@ -90,7 +90,7 @@ def test_the_first_validation_is_of_the_model_as_it_was_also_with_averages(
     train(cfg)
     validations = json.loads((tmp_path / 'work/validations.json').read_text())
     assert [*validations] == ['0', '1']
-    assert 'Validation before the first iteration' in capsys.readouterr().out
+    assert 'Validating before the first iteration' in capsys.readouterr().out
     best = read_checkpoint(tmp_path / 'work/best_mIoU_iter_0.pth')
     parameters = [name for name in weights if name.endswith('.weight') and 'num_batches' not in name]
     for name in parameters:
