@@ -44,8 +44,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--from', dest='base', metavar='CONFIG', help='config with the model, a path or a name such as '
                         'mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; to replace its '
                         'backbone, add --arch (default: a config of this project)')
-    parser.add_argument('--masks', choices=LABEL_MAP_KINDS, help='what the values in label maps mean (default: guessed and '
-                                                       'printed)')
+    parser.add_argument('--masks', choices=LABEL_MAP_KINDS,
+                        help='what the values in label maps mean (default: guessed and printed)')
     parser.add_argument('--colours', type=Path, metavar='FILE', help='file with the colours in label maps: each line '
                         'has a class name and three numbers (default: labelmap.txt, classes.txt or a similar file)')
     parser.add_argument('--drop-empty', action='store_true', help='skip images without objects in training')
