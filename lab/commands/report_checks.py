@@ -22,6 +22,7 @@ from openmmlab_tools.evaluation import box_report, map_report
 from openmmlab_tools.evaluation.average_precision import box_metrics
 from openmmlab_tools.evaluation.comparison import compare
 from openmmlab_tools.evaluation.intervals import Draws
+from openmmlab_tools.evaluation.matching import match_pixels
 from openmmlab_tools.evaluation.risk import score_that_misses
 from openmmlab_tools.files import list_images
 from openmmlab_tools.texts import markdown_table
@@ -80,7 +81,8 @@ def damaged_maps(truth: Path, predictions: Path, classes: int, random: np.random
             if random.random() < SHARE:
                 labels[cells] = (number + random.integers(1, classes)) % classes
                 renamed.add((path.name, left, top, *size))
-        counts[path.name] = map_report.count(labels, found, classes, IGNORED)
+        pairs = match_pixels(labels, found, classes, IGNORED)
+        counts[path.name] = map_report.count(labels, found, pairs, IGNORED)
     names = [*counts]
     suspects = map_report.summarize(counts, [*map(str, range(classes))])['suspects'][:FIRST]
     yield 'renamed', float(np.mean([(names[one['image_id'] - 1], *one['bbox']) in renamed for one in suspects])), len(

@@ -10,7 +10,6 @@ from mmengine.hooks import Hook
 
 from openmmlab_tools.checkpoints.reading import open_checkpoint
 from openmmlab_tools.errors import UserError, show
-from openmmlab_tools.evaluation.reporting import EvaluationReportHook
 from openmmlab_tools.files import held
 from openmmlab_tools.pictures.written_images import KeepLabelMapsHook, PaintPredictionsHook
 from openmmlab_tools.registry import in_scope
@@ -83,7 +82,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         tta: Whether predictions of several views of each image are merged; see `make_views`. Defaults to False.
         out: New or empty folder for the predictions: `predictions.bbox.json` and `predictions.segm.json` of the metric
             of COCO, or the label maps of a segmentor. Defaults to None: they are not kept.
-        report: Folder for a report; see `EvaluationReportHook`, as for the next two. Defaults to None: no report.
+        report: Folder for a report; see `ReportHook`, as for the next two. Defaults to None: no report.
         compare: The report.json of another test to compare with. Defaults to None.
         at_most_missed: The share of objects that may be missed, for which scores are chosen. Defaults to None.
 
@@ -100,7 +99,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     with (readable_console(verbose), process_group(cfg.launcher, cfg.get('env_cfg') or {}) as launcher,
           failures_as_user_errors('the test fails', work_dir) as run):
         opened = open_checkpoint(checkpoint)
-        cfg = for_test(cfg, opened.path, work_dir.path, launcher, tta, out)
+        asked = dict(folder=report and str(report), compare=compare and str(compare), at_most_missed=at_most_missed)
+        cfg = for_test(cfg, opened.path, work_dir.path, launcher, tta, out, asked)
         more: list[Hook] = [SameClassesHook(checkpoint)]
         if show_dir:
             more.append(PaintPredictionsHook(show_dir))
@@ -108,8 +108,6 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
             more.append(MergeViewsHook())
         if out and cfg.default_scope == 'mmseg':
             more.append(KeepLabelMapsHook(out))
-        if report or compare or at_most_missed is not None:
-            more.append(EvaluationReportHook(report, compare, at_most_missed))
         run.runner = build_runner(cfg, [*hooks, *more], opened, is_whole=True)
         del opened  # the runner frees its memory once it is loaded
         metrics: dict[str, Any] = run.runner.test()

@@ -21,13 +21,13 @@ from openmmlab_tools.checkpoints.loading import bands_loader
 from openmmlab_tools.checkpoints.reading import Checkpoint, read_weights
 from openmmlab_tools.config_walk import dicts, walk
 from openmmlab_tools.data.datasets import SPLITS, unwrap
-from openmmlab_tools.errors import UserError, did_you_mean, show
+from openmmlab_tools.errors import UserError, did_you_mean
 from openmmlab_tools.libraries import require
 from openmmlab_tools.registry import find
 
 from .run_config import of_run
 from .spelling import mistaken_for, nearest, overrides_nothing
-from .views import model_that_merges, views_of
+from .views import evaluate_boxes_alone, model_that_merges, views_of
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # Keys that are read: arguments of mmengine's runner, other keys that it reads from the config, and keys that the tools
@@ -100,14 +100,18 @@ def at_start(cfg: Config, resumed: Checkpoint | None, auto_scale_lr: bool) -> st
     return '' if resumed else scaled
 
 
-def for_test(cfg: Config, checkpoint: str, work_dir: Path, launcher: str, tta: bool, out: str | Path | None) -> Config:
-    """Returns a copy of a config that tests a checkpoint, in a work dir of its own."""
+def for_test(cfg: Config, checkpoint: str, work_dir: Path, launcher: str, tta: bool, out: str | Path | None,
+             report: Mapping[str, Any]) -> Config:
+    """Returns a copy of a config that tests a checkpoint, in a work dir of its own. `report` are arguments of
+    `ReportHook`; None for none.
+    """
     cfg = copy.deepcopy(cfg)
     cfg.update(load_from=checkpoint, resume=False, work_dir=str(work_dir), launcher=launcher)
     if tta:
         make_views(cfg)
     if out:
         keep_predictions(cfg, Path(out))
+    ask_for_report(cfg, {key: value for key, value in report.items() if value is not None})
     return cfg
 
 
@@ -274,17 +278,6 @@ def make_views(cfg: Config) -> None:
             evaluate_boxes_alone(metric)
 
 
-def evaluate_boxes_alone(metric: dict[str, Any]) -> None:
-    asked = metric.get('metric') or ()
-    if 'segm' not in asked:
-        return
-    if 'bbox' not in asked:
-        raise UserError("--tta merges boxes only, but test_evaluator.metric is segm: set it to 'bbox', or leave "
-                        '--tta out.')
-    metric['metric'] = 'bbox'
-    show('note: masks of several views cannot be merged, so that only boxes are evaluated.')
-
-
 def keep_predictions(cfg: Config, folder: Path) -> None:
     """Lets the metric of COCO write its predictions to a folder; those of a segmentor are written by a hook."""
     metrics = [metric for metric in dicts(cfg.test_evaluator) if str(metric.get('type')).endswith('CocoMetric')]
@@ -293,6 +286,18 @@ def keep_predictions(cfg: Config, folder: Path) -> None:
                         'neither: leave it out.')
     for metric in metrics:
         metric['outfile_prefix'] = str(folder / 'predictions')
+
+
+def ask_for_report(cfg: Config, options: Mapping[str, Any]) -> None:
+    """Gives options to the `ReportHook` of a config, which is added if they are asked for, but the config has none."""
+    if not options:
+        return
+    hooks = [hook for hook in hooks_of(cfg) if str(hook.get('type')).rpartition('.')[2] == 'ReportHook']
+    if not hooks:
+        cfg.default_hooks = {**(cfg.get('default_hooks') or {}), 'report': dict(type='openmmlab_tools.ReportHook')}
+        hooks = [cfg.default_hooks.report]
+    for hook in hooks:
+        hook.update(options)
 
 
 # Steps of `prepare`.
@@ -349,7 +354,7 @@ def replace_types(cfg: Config) -> None:
 
 
 def hooks_of(cfg: Config) -> list[dict[str, Any]]:
-    return dicts([*cfg.default_hooks.values(), *(cfg.get('custom_hooks') or ())])
+    return dicts([*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or ())])
 
 
 def add_hooks(cfg: Config) -> None:

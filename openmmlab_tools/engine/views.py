@@ -8,7 +8,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
 from openmmlab_tools.checkpoints.fitting import inner
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import UserError, show
 
 SCALES = (1., 0.75, 1.25)  # the first view, without a flip, is that of a test without views
 OWN = 'write tta_model and tta_pipeline into the config, as configs of mmdet and mmseg do'
@@ -60,3 +60,15 @@ def model_that_merges(scope: str, test_cfg: Mapping[str, Any]) -> dict[str, Any]
     return dict(type='openmmlab_tools.BoxTTAModel',
                 tta_cfg=ConfigDict(nms=test_cfg.get('nms') or dict(type='nms', iou_threshold=0.5),
                                    max_per_img=test_cfg.get('max_per_img', 100)))
+
+
+def evaluate_boxes_alone(metric: dict[str, Any]) -> None:
+    """Takes masks out of the config of a metric, in place, because mmdet cannot merge masks of several views."""
+    asked = metric.get('metric') or ()
+    if 'segm' not in asked:
+        return
+    if 'bbox' not in asked:
+        raise UserError("--tta merges boxes only, but test_evaluator.metric is segm: set it to 'bbox', or leave "
+                        '--tta out.')
+    metric['metric'] = 'bbox'
+    show('note: masks of several views cannot be merged, so that only boxes are evaluated.')

@@ -1,6 +1,5 @@
 """Counts which classes a model takes for which: boxes or pixels by their true and their predicted class."""
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from matplotlib.figure import Figure
 from mmengine.dist import all_gather_object
 from torch import Tensor
 
-from openmmlab_tools.data.datasets import known_classes
 from openmmlab_tools.files import write_figure
 from openmmlab_tools.texts import label
 
-from .matching import SCORE, Matches, label_map_of, match, match_pixels
+from .gathered import Gathered
+from .matching import SCORE, Matches, match
 from .thresholds import best_scores
 
 KINDS = dict(bbox='box', segm='mask')
@@ -25,30 +24,19 @@ DRAWN = 30  # classes; a picture of a thousand took 26 seconds at each validatio
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class of n in a validation or test, for boxes or pixels.
+    """Counts pairs of a true and a predicted class of n in what a validation or test has gathered, for boxes or pixels.
 
-    `counts` of each image are `(n + 1, n + 1)`, sparse. The index n is for no box, or for no class of the data. Boxes
-    are those of the metric of COCO, and are counted if the config has it.
+    Boxes are those of the metric of COCO, and are counted if the config has it.
     """
 
-    def __init__(self, loop: Any) -> None:
-        known = known_classes(loop.dataloader.dataset)
-        self.classes = list(known.names[:known.things]) if known else []  # stuff has no boxes
-        self.metrics = loop.evaluator.metrics
-        self.ignored = next((one.ignore_index for one in self.metrics if hasattr(one, 'ignore_index')), 255)
-        self.counts: dict[str, Tensor] = {}  # of pixels, by image
-
-    def add(self, samples: Sequence[Any]) -> None:
-        for sample in samples if self.classes else ():
-            path = getattr(sample, 'img_path', '')  # the pipeline may leave it out
-            if path and hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
-                maps = [label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
-                counts = match_pixels(maps[0], maps[1], len(self.classes), self.ignored)
-                self.counts[path] = torch.from_numpy(counts).to_sparse()
+    def __init__(self, gathered: Gathered) -> None:
+        self.classes, self.metrics, self.ignored = gathered.classes, gathered.metrics, gathered.ignored
+        self.counts = gathered.pixels
 
     def total(self) -> Tensor | None:
-        """Returns the counts of all processes, each image once, `(n + 1, n + 1)`; None if there are none."""
-        self.counts = {path: counts for part in all_gather_object(self.counts) for path, counts in part.items()}
+        """Returns the counts of all images, `(n + 1, n + 1)`; None if there are none. The index n is for no box, or for
+        no class of the data.
+        """
         if self.counts:
             return torch.stack([*self.counts.values()]).sum(0).to_dense()
         # Only the main process has the boxes of all.

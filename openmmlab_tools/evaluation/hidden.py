@@ -4,22 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotcoco import COCO
-from mmengine.config import Config
 
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.texts import counted
 
 from .confusion import Confusion
 
-HIDDEN = 'hidden'  # the key of the message hub for the sentences on the last validation or test
+
+def what_is_hidden(confusion: Confusion, test_cfg: Any) -> list[str]:
+    """Returns the sentences on a validation or test; none on a fault that it does not have. `test_cfg` is the model's.
+    """
+    return [*_of_boxes(confusion, test_cfg), *_of_pixels(confusion)]
 
 
-def what_is_hidden(confusion: Confusion, cfg: Config) -> list[str]:
-    """Returns the sentences on a validation or test; none on a fault that it does not have."""
-    return [*_of_boxes(confusion, cfg), *_of_pixels(confusion)]
-
-
-def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
+def _of_boxes(confusion: Confusion, test_cfg: Any) -> Iterator[str]:
     for metric in confusion.metrics if confusion.boxes else ():
         if getattr(metric, 'compared', None):
             limit = 100 if 100 in metric.proposal_nums else metric.proposal_nums[-1]
@@ -36,7 +34,7 @@ def _of_boxes(confusion: Confusion, cfg: Config) -> Iterator[str]:
             if empty:
                 yield (f'{len(empty)} of {len(metric.compared[0].imgs)} images have no annotation, so each box there '
                        'counts as wrong.')
-    for path, part in walk(cfg.model.get('test_cfg')) if confusion.boxes else ():
+    for path, part in walk(test_cfg) if confusion.boxes else ():
         if (score := part.get('score_thr') or 0) > 0:
             name = '.'.join(map(str, ('model.test_cfg', *path, 'score_thr')))
             yield (f'The model drops boxes with a score of at most {score} ({name}), so the metric does not count '

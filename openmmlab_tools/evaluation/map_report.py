@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 
 from .intervals import intervals
-from .matching import match_pixels
 
 BAND = 0.02  # of the diagonal: the width of a boundary (Boundary IoU, arXiv 2103.16562)
 LEAST = 100  # pixels of a region whose label is suspected
@@ -15,17 +14,16 @@ KINDS = ('regions', 'boundaries')
 Entry = dict[str, Any]
 
 
-def count(truth: np.ndarray, found: np.ndarray, classes: int, ignored: int) -> Entry:
+def count(truth: np.ndarray, found: np.ndarray, pairs: np.ndarray, ignored: int) -> Entry:
     """Counts pixels of an image's label maps, `(H, W)`, by class; those whose true label is `ignored` or no class are
-    left out, and `unknown` tells how many of the latter there are.
+    left out, and `unknown` tells how many of the latter there are. `pairs` are those of `match_pixels`.
 
     Returns:
         `objects`, the pixels of each class; `regions` and `boundaries`, those in the intersection and in the union of
         truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
         them) with their number; the share that is `wrong`; `suspects`; and `truth`, a checksum of the true labels.
     """
-    pairs = match_pixels(truth, found, classes, ignored)
-    unknown, pairs = int(pairs[-1].sum()), pairs[:-1]
+    classes, unknown, pairs = len(pairs) - 1, int(pairs[-1].sum()), pairs[:-1]
     known = (truth >= 0) & (truth < classes) & (truth != ignored)
     truth = np.where(known, truth, classes + 1)
     found = np.where(known, np.minimum(found, classes), classes + 1)

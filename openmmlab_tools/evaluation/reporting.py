@@ -1,8 +1,7 @@
 """Writes a report of a test, compares it with another, and chooses a score that misses few objects."""
 import json
 import os
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -10,13 +9,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-from mmengine.dist import all_gather_object, is_main_process
-from mmengine.hooks import Hook
-from mmengine.model import BaseTTAModel
-from mmengine.runner import Runner
+from mmengine.dist import is_main_process
+from torch import nn
 
-from openmmlab_tools.checkpoints.fitting import inner
-from openmmlab_tools.data.datasets import classes_of
 from openmmlab_tools.errors import UserError, check_range, show
 from openmmlab_tools.files import near, read_state, write_text
 from openmmlab_tools.pictures.bands import read_view
@@ -25,9 +20,9 @@ from openmmlab_tools.redaction import redact_text
 
 from . import box_report, map_report
 from .comparison import check_classes, compare
-from .hidden import HIDDEN
+from .gathered import Gathered, LabelMaps
 from .intervals import CONFIDENCE, FEWEST
-from .matching import arrays_of, label_map_of, of_samples, predictions
+from .matching import of_samples, predictions
 from .page import render
 from .report_file import read_report
 from .risk import score_that_misses
@@ -40,14 +35,12 @@ DARK = 160  # pictures with fewer bright values are brightened
 Entry = dict[str, Any]
 
 
-class EvaluationReportHook(Hook):
+class Report:
     """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
     `thresholds.json`, which predictions read, beside the logs of the test, if a share of the objects of new images that
     may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with (see
     `compare`).
     """
-
-    priority = 'VERY_LOW'  # after ReportHook, whose thresholds.json is replaced
 
     def __init__(self, folder: str | Path | None, other: str | Path | None = None, most: float | None = None) -> None:
         self.folder, self.most = Path(folder) if folder else None, most
@@ -60,101 +53,88 @@ class EvaluationReportHook(Hook):
         if other and (not folder or self.other is None):
             raise UserError(f'--compare {other} ' + ('does not exist: correct the path.' if folder else
                                                      'is a part of a report: add --report FOLDER.'))
-        self.found: dict[str, Any] = {}  # by paths of images
 
-    def before_test(self, runner: Runner) -> None:
-        if self.most is not None and isinstance(runner.model, BaseTTAModel):
-            raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
-        loop = runner.test_loop
-        self.dataset = loop.dataloader.dataset
-        self.meta = dict(classes=classes_of(self.dataset), palette=self.dataset.metainfo.get('palette'))
-        # What can only fail fails now, not after hours.
+    def begin(self, gathered: Gathered, has_views: bool = False) -> None:
+        """Raises a UserError for what can only fail: now, not after hours."""
+        dataset = gathered.dataset
+        self.classes, self.palette = gathered.classes, dataset.metainfo.get('palette')
         if self.most is not None:
-            score_that_misses([np.ones(1)] * len(self.dataset), self.most)
+            if has_views:
+                raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
+            score_that_misses([np.ones(1)] * len(dataset), self.most)
         if self.other:
-            check_classes(self.meta['classes'], self.other)
-            paths = {self.dataset.get_data_info(index)['img_path'] for index in range(len(self.dataset))}
+            check_classes(self.classes, self.other)
+            paths = {dataset.get_data_info(index)['img_path'] for index in range(len(dataset))}
             if not {*short_names(sorted(paths))} & {*self.other['images']}:
                 raise UserError('the report to compare with has no image of this test: compare with a test on the same '
                                 'data.')
         if self.folder and is_main_process():
             self.folder.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=self.folder).close()
-        self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
 
-    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
-                        outputs: Sequence[Any] | None = None) -> None:
-        for sample in outputs or ():
-            if 'img_path' not in sample:
-                raise UserError('--report names images by their paths, but the samples of the test have none: add '
-                                'img_path to meta_keys at the end of the test pipeline.')
-            is_boxes = 'pred_instances' in sample and 'bboxes' in sample.pred_instances
-            if self.other and ('bbox' in self.other['metrics']) != is_boxes:
-                raise UserError('the report to compare with is for a '
-                                f'{"segmentor" if is_boxes else "detector"}, but this test is not: compare with a test '
-                                'on the same data.')
-            if is_boxes:
-                found = arrays_of(sample.pred_instances)
-                if not (np.isfinite(found['bboxes']).all() and np.isfinite(found['scores']).all()):
-                    raise UserError(f'the model predicts boxes that are no numbers for {sample.img_path}: its training '
-                                    'has diverged; use an earlier checkpoint.')
-                if len(found['scores']) and not 0 <= found['scores'].min() <= found['scores'].max() <= 1:
-                    raise UserError(f'the model predicts scores from {found["scores"].min():g} to '
-                                    f'{found["scores"].max():g} for {sample.img_path}, but a report needs scores from '
-                                    '0 to 1: let the head apply a sigmoid or softmax, or test without --report and '
-                                    '--at-most-missed.')
-                self.found[sample.img_path] = dict(ori_shape=sample.ori_shape, **{
-                    key: found[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in found})
-            elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample and self.most is None:
-                maps = [label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg)]
-                counts = map_report.count(maps[0], maps[1], len(self.meta['classes']), self.ignored)
-                packed = [zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in maps]
-                self.found[sample.img_path] = counts, maps[0].shape, packed
-            else:
-                raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
-                                f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
+    def check(self, sample: Any, kept: dict[str, Any] | LabelMaps | None) -> None:
+        """Raises a UserError if a sample, of which a part is kept, cannot be in a report."""
+        if 'img_path' not in sample:
+            raise UserError('--report names images by their paths, but the samples of the test have none: add '
+                            'img_path to meta_keys at the end of the test pipeline.')
+        is_boxes = isinstance(kept, dict)
+        if self.other and ('bbox' in self.other['metrics']) != is_boxes:
+            raise UserError(f'the report to compare with is for a {"segmentor" if is_boxes else "detector"}, but this '
+                            'test is not: compare with a test on the same data.')
+        if isinstance(kept, dict):
+            check_boxes(kept, sample.img_path)
+        elif kept is None or self.most is not None:
+            raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
+                            f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
 
-    def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        found = {path: one for part in all_gather_object(self.found) for path, one in part.items()}
-        if not is_main_process():
-            return
-        self.paths = {name: path for path, name in zip(sorted(found), short_names(sorted(found)), strict=True)}
-        self.found = {name: found[path] for name, path in self.paths.items()}
-        is_boxes = isinstance(next(iter(self.found.values())), dict)
+    def write(self, gathered: Gathered, is_exact: bool, hidden: Sequence[str], source: str, log_dir: Path,
+              model: nn.Module | None) -> None:
+        """Writes the files, after the gathered results of all processes have been merged.
+
+        Args:
+            gathered: The results.
+            is_exact: Whether predictions do not depend on the batch.
+            hidden: Sentences about the metric.
+            source: What was tested: the config and the checkpoint.
+            log_dir: Folder for `thresholds.json`.
+            model: The model, which `thresholds.json` is for.
+        """
+        names = short_names(sorted(gathered.kept))
+        self.paths = dict(zip(names, sorted(gathered.kept), strict=True))
+        self.kept: dict[str, Any] = {name: gathered.kept[path] for name, path in self.paths.items()}
+        is_boxes = isinstance(next(iter(self.kept.values())), dict)
         if is_boxes:
-            self.data = self._boxes()
+            self.data = self._boxes(gathered.dataset)
         report = (box_report.summarize(self.data) if is_boxes else
-                  map_report.summarize({name: one[0] for name, one in self.found.items()}, self.meta['classes']))
+                  map_report.summarize({name: maps.counts for name, maps in self.kept.items()}, self.classes))
         if self.folder:
-            self._write(runner, report, is_boxes)
+            self._write(self.folder, report, is_boxes, is_exact, hidden, source)
         if self.most is not None:
-            self._write_thresholds(runner, report)
+            self._write_thresholds(report, self.most, log_dir, model)
 
-    def _boxes(self) -> box_report.Boxes:
+    def _boxes(self, dataset: Any) -> box_report.Boxes:
         """Returns the objects of the data set, in pixels of the images as they are, and the boxes that are found."""
-        infos = {info['img_path']: info for info in map(self.dataset.get_data_info, range(len(self.dataset)))}
+        infos = {info['img_path']: info for info in map(dataset.get_data_info, range(len(dataset)))}
         rows = []
         for number, (name, path) in enumerate(self.paths.items(), start=1):
             if 'instances' not in infos[path]:
                 raise UserError(f'--report compares boxes with truth, but image {path} has no annotations: test on '
                                 'data that has them.')
-            rows.append(dict(self.found[name], img_id=number, instances=infos[path]['instances']))
+            rows.append(dict(self.kept[name], img_id=number, instances=infos[path]['instances']))
         has_masks = all('masks' in one and all(true.get('mask') for true in one['instances']) for one in rows)
-        truth = of_samples(rows, self.meta['classes'])
+        truth = of_samples(rows, self.classes)
         objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1,
                                 area=one['bbox'][2] * one['bbox'][3])
                            for number, one in enumerate(entries, start=1)]
                           for entries in (truth['annotations'], predictions(rows, 'segm' if has_masks else 'bbox')))
         images = [dict(one, file_name=name) for one, name in zip(truth['images'], self.paths, strict=True)]
-        return box_report.Boxes(self.meta['classes'], images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
+        return box_report.Boxes(self.classes, images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
 
-    def _write(self, runner: Runner, report: Entry, is_boxes: bool) -> None:
-        assert self.folder
-        names, hooks = [*self.paths], {type(hook).__name__ for hook in runner.hooks}
+    def _write(self, folder: Path, report: Entry, is_boxes: bool, is_exact: bool, hidden: Sequence[str], source: str
+               ) -> None:
+        names = [*self.paths]
         for one in report['suspects']:
             one['file_name'] = names[one['image_id'] - 1]
-        is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
-        hidden = runner.message_hub.runtime_info.get(HIDDEN, [])  # what ReportHook tells of the metric
         count = sum(any(one['objects']) for one in report['images'].values())
         few = (f'Too few images for intervals: {count} with objects. In simulations, intervals of fewer than {FEWEST} '
                'contain the true value too seldom.')
@@ -163,7 +143,7 @@ class EvaluationReportHook(Hook):
             'Pixels with labels that are no class do not count.', *hidden, *[few] * (count < FEWEST),
             'Predictions do not depend on the batch: tests can be compared image by image.' if is_exact else
             'Predictions may depend on the batch: to compare tests, use batch_size=1 or BatchInvariantHook.'],
-                      summary=redact_text(f'{len(names)} images, {runner.cfg.filename}, {runner.cfg.load_from}'))
+                      summary=redact_text(f'{len(names)} images, {source}'))
         if self.other:
             show('Comparing the two tests.')
             report['comparison'] = compare(report, self.other)
@@ -176,13 +156,13 @@ class EvaluationReportHook(Hook):
         page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
         suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
         kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
-        write_text(self.folder / 'index.html', page)
-        write_text(self.folder / 'report.json', json.dumps(kept))
-        write_text(self.folder / 'suspects.json', json.dumps(dict(
+        write_text(folder / 'index.html', page)
+        write_text(folder / 'report.json', json.dumps(kept))
+        write_text(folder / 'suspects.json', json.dumps(dict(
             images=[dict(id=number, file_name=name) for number, name in enumerate(names, start=1)],
             annotations=suspects,
             categories=[dict(id=number, name=name) for number, name in enumerate(report['classes'], start=1)])))
-        show(f'The report is in {near(self.folder / "index.html")}.')
+        show(f'The report is in {near(folder / "index.html")}.')
 
     def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
         image = next(one['id'] for one in self.data.images if one['file_name'] == name)
@@ -194,11 +174,9 @@ class EvaluationReportHook(Hook):
                            np.repeat([0, 1], [len(true), len(found)]), palette=[ORANGE, BLUE])
 
     def _paint_maps(self, name: str, report: Entry | None = None, alpha: float = 0.7) -> np.ndarray:
-        _, shape, packed = self.found[name]
         image = read_view(self.paths[name])
-        maps = [np.frombuffer(zlib.decompress(one), np.uint16).reshape(shape) for one in packed]
-        return np.concatenate([paint_label_map(image, one, self.meta['classes'], False, self.meta['palette'], alpha)
-                               for one in maps], axis=1)
+        return np.concatenate([paint_label_map(image, one, self.classes, False, self.palette, alpha)
+                               for one in self.kept[name].unpacked()], axis=1)
 
     def _suspect_box(self, suspect: Entry) -> np.ndarray:
         true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
@@ -215,15 +193,27 @@ class EvaluationReportHook(Hook):
         rows, columns = _around(halves[0].shape[:2], suspect['bbox'])
         return np.concatenate([half[rows, columns] for half in halves], axis=1)
 
-    def _write_thresholds(self, runner: Runner, report: Entry) -> None:
-        assert self.most is not None
+    def _write_thresholds(self, report: Entry, most: float, log_dir: Path, model: nn.Module | None) -> None:
+        assert model
         found = [np.array([score for _, score in one['found']]) for one in report['images'].values()]
-        score, classes = score_that_misses(found, self.most), self.meta['classes']
+        score = score_that_misses(found, most)
         best = [(one['score'], one['f1']) if one['f1'] else None for one in report['curves']]
-        file = write_thresholds(Path(runner.log_dir), inner(runner.model), classes, best, (score, self.most))
+        file = write_thresholds(log_dir, model, self.classes, best, (score, most))
         show(f'{near(file)} now has the score {score:.4f} for each class, and predictions with this checkpoint use it. '
-             f'On average, boxes above this score miss at most {self.most:.1%} of the objects in new images from the '
+             f'On average, boxes above this score miss at most {most:.1%} of the objects in new images from the '
              f'same source, with a confidence of {CONFIDENCE:.0%}.')
+
+
+def check_boxes(arrays: Entry, path: str) -> None:
+    """Raises a UserError for boxes and scores with which there is no report."""
+    scores = arrays['scores']
+    if not (np.isfinite(arrays['bboxes']).all() and np.isfinite(scores).all()):
+        raise UserError(f'the model predicts boxes that are no numbers for {path}: its training has diverged; use an '
+                        'earlier checkpoint.')
+    if len(scores) and not 0 <= scores.min() <= scores.max() <= 1:
+        raise UserError(f'the model predicts scores from {scores.min():g} to {scores.max():g} for {path}, but a report '
+                        'needs scores from 0 to 1: let the head apply a sigmoid or softmax, or test without --report '
+                        'and --at-most-missed.')
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

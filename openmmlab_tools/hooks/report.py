@@ -21,8 +21,10 @@ from openmmlab_tools.config_walk import arch_of
 from openmmlab_tools.data.datasets import classes_of
 from openmmlab_tools.errors import show
 from openmmlab_tools.evaluation.confusion import Confusion
-from openmmlab_tools.evaluation.hidden import HIDDEN, what_is_hidden
+from openmmlab_tools.evaluation.gathered import Gathered
+from openmmlab_tools.evaluation.hidden import what_is_hidden
 from openmmlab_tools.evaluation.matching import IOU, SCORE
+from openmmlab_tools.evaluation.reporting import Report
 from openmmlab_tools.evaluation.thresholds import best_scores, write_thresholds
 from openmmlab_tools.files import near, write_figure, write_text
 from openmmlab_tools.registry import HOOKS
@@ -46,13 +48,22 @@ class ReportHook(Hook):
     A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
     checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see
     `what_is_hidden`.
+
+    Args:
+        folder: Folder for the report of a test, see `Report`, as for the next two. Defaults to None: no report.
+        compare: The report.json of another test to compare with. Defaults to None.
+        at_most_missed: The share of objects that may be missed, for which scores are chosen. Defaults to None.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None = None, compare: str | None = None, at_most_missed: float | None = None
+                 ) -> None:
+        is_asked = folder or compare or at_most_missed is not None
+        self.report = Report(folder, compare, at_most_missed) if is_asked else None
         self.is_training = False
         self.classes = ''  # the text on metrics by class
+        self.hidden: list[str] = []  # sentences on the last validation or test
 
     def before_train(self, runner: Runner) -> None:
         self.is_training = self.is_first = True
@@ -65,15 +76,22 @@ class ReportHook(Hook):
             show(f'First iteration done. At this speed, the remaining iterations take {left}.')
 
     def before_val(self, runner: Runner) -> None:
-        self.confusion = Confusion(runner.val_loop)
+        self.gathered = Gathered(runner.val_loop)
 
     def before_test(self, runner: Runner) -> None:
-        self.confusion = Confusion(runner.test_loop)
+        self.gathered = Gathered(runner.test_loop, keeps=self.report is not None)
+        if self.report:
+            self.report.begin(self.gathered, isinstance(runner.model, BaseTTAModel))
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self.confusion.add(outputs or ())
+        for sample in outputs or ():
+            self.gathered.add(sample)
 
-    after_test_iter = after_val_iter
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        for sample in outputs or ():
+            kept = self.gathered.add(sample)
+            if self.report:
+                self.report.check(sample, kept)
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         if not self.is_training:
@@ -90,13 +108,19 @@ class ReportHook(Hook):
             (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        best = best_scores(self.confusion.matches) if self.confusion.matches else []
         found = self._by_class(runner, runner.log_dir, metrics or {}, 'test')
+        best = best_scores(self.confusion.matches) if self.confusion.matches else []
         show(f'{table(found.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
             show(f'{near(file)} contains the score with the best F1 for each class. Predictions with this checkpoint '
                  'draw only boxes above it, unless a test with --at-most-missed has chosen other scores.')
+        if self.report and is_main_process():
+            hooks = {type(hook).__name__ for hook in runner.hooks}
+            is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
+            # Its thresholds.json replaces that of this hook.
+            self.report.write(self.gathered, is_exact, self.hidden, f'{runner.cfg.filename}, {runner.cfg.load_from}',
+                              Path(runner.log_dir), inner(runner.model))
 
     def after_train(self, runner: Runner) -> None:
         rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
@@ -109,6 +133,8 @@ class ReportHook(Hook):
 
     def _by_class(self, runner: Runner, folder: str, metrics: Mapping[str, Any], title: str) -> dict[str, float]:
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
+        self.gathered.merge()
+        self.confusion, self.hidden = Confusion(self.gathered), []
         found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
         total = self.confusion.total()
         if total is None:
@@ -121,12 +147,11 @@ class ReportHook(Hook):
             self.confusion.draw(total, path, title)
         note = '' if self.confusion.counts else (
             f' (recall and precision: boxes with a score from {SCORE}, matched at IoU {IOU})')
-        hidden = what_is_hidden(self.confusion, runner.cfg)
-        runner.message_hub.update_info(HIDDEN, hidden, resumed=False)
+        self.hidden = what_is_hidden(self.confusion, runner.cfg.model.get('test_cfg'))
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = '\n'.join([
             f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes the model confuses.',
-            *hidden])
+            *self.hidden])
         return found
 
 

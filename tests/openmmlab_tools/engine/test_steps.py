@@ -22,7 +22,7 @@ from openmmlab_tools.engine.checks import check_classes, check_metrics, trained_
 from openmmlab_tools.engine.run_config import of_run, secrets_of
 from openmmlab_tools.engine.runner import build_runner
 from openmmlab_tools.engine.spelling import is_one_slip_from
-from openmmlab_tools.engine.steps import ADDED_HOOKS, OLD_KEYS, READ
+from openmmlab_tools.engine.steps import ADDED_HOOKS, OLD_KEYS, READ, for_test, hooks_of
 from openmmlab_tools.hooks import DurableCheckpointHook, NonFiniteLossHook
 from openmmlab_tools.libraries import require
 from tests.helpers import build_model, refusal, toy_overrides
@@ -237,6 +237,24 @@ def test_classes_are_found_by_their_names(cfg: Config) -> None:
     assert prepared.test_evaluator.type == 'openmmlab_tools.CocoMetric'
     cfg.optim_wrapper.optimizer.type = 'AdamX'
     assert 'is AdamX, which is not a registered optimizer: did you mean Adam' in refusal(prepare, cfg)
+
+
+REPORT = dict(type='openmmlab_tools.ReportHook')
+
+
+@pytest.mark.parametrize('default, custom', [
+    (None, []), ({}, []), (dict(report=None), []), (dict(report=dict(type='openmmlab_tools.NoHook')), []),
+    (dict(report=REPORT), []), (dict(report=None), [REPORT]), ({}, [REPORT])])
+def test_one_hook_writes_the_report_that_a_test_is_asked_for(default: dict | None, custom: list, cfg: Config) -> None:
+    """Also if the config turns the hook off, or names it elsewhere."""
+    cfg.default_hooks, cfg.custom_hooks = default, custom
+    before = cfg.to_dict()
+    tested = for_test(cfg, 'a.pth', Path('test'), 'none', False, None, dict(folder='out', at_most_missed=0.))
+    hooks = [hook for hook in hooks_of(prepare(tested)) if hook.type == REPORT['type']]
+    assert hooks == [dict(REPORT, folder='out', at_most_missed=0.)] and cfg.to_dict() == before
+    assert (tested.load_from, tested.resume, tested.work_dir) == ('a.pth', False, 'test')
+    plain = for_test(cfg, 'a.pth', Path('test'), 'none', False, None, dict(folder=None, at_most_missed=None))
+    assert plain.default_hooks == default and plain.custom_hooks == custom
 
 
 MAPS = [32, 64, 128, 192]

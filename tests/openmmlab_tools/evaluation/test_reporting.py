@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from mmdet.models import TwoStageDetector
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
-from mmengine.logging import MessageHub
 from mmengine.structures import InstanceData
 from PIL import Image
 
@@ -28,7 +27,8 @@ from openmmlab_tools import engine
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.evaluation import page
 from openmmlab_tools.evaluation.comparison import compare
-from openmmlab_tools.evaluation.reporting import EvaluationReportHook, short_names
+from openmmlab_tools.evaluation.gathered import Gathered
+from openmmlab_tools.evaluation.reporting import Report, short_names
 from tests.helpers import Models, refusal, toy_overrides
 from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
@@ -135,7 +135,7 @@ def test_a_report_that_cannot_be_compared_with_is_named(folder: str | None, text
     other = tmp_path / 'report.json'
     if text:
         other.write_text('{"classes": [], "images": {}, "metrics": {}, "is_exact": true}' if folder is None else text)
-    assert told in refusal(EvaluationReportHook, folder, other)
+    assert told in refusal(Report, folder, other)
 
 
 def test_names_are_text_in_a_page() -> None:
@@ -159,12 +159,9 @@ def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]
     infos: list[dict[str, Any]] = [dict(img_path=str(folder / 'data' / name), instances=truth) for name in names]
     dataset = MagicMock(metainfo=dict(classes=('car', 'car/truck')), get_data_info=infos.__getitem__)
     dataset.__len__.return_value = len(infos)
-    runner: Any = SimpleNamespace(
-        model=None, hooks=[], message_hub=MessageHub('report'), cfg=SimpleNamespace(filename='c.py', load_from='https://a.de/x.pth?token=abc'),
-        test_loop=SimpleNamespace(evaluator=SimpleNamespace(metrics=[]),
-                                  dataloader=SimpleNamespace(dataset=dataset, batch_size=4)))
-    hook = EvaluationReportHook(folder / 'report', other)
-    hook.before_test(runner)
+    loop = SimpleNamespace(evaluator=SimpleNamespace(metrics=[]), dataloader=SimpleNamespace(dataset=dataset))
+    report, gathered = Report(folder / 'report', other), Gathered(loop, keeps=True)
+    report.begin(gathered)
     for info in infos[rank::ranks]:
         Path(info['img_path']).parent.mkdir(parents=True, exist_ok=True)
         Image.new('RGB', (64, 48)).save(info['img_path'])
@@ -172,12 +169,13 @@ def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]
         sample = DetDataSample(metainfo=dict(img_path=info['img_path'], ori_shape=(48, 64)))
         sample.pred_instances = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=found[:, 5].long(),
                                              masks=torch.zeros(len(found), 48, 64).bool())
-        hook.after_test_iter(runner, 0, None, [sample])
-    hook.after_test_epoch(runner)
+        report.check(sample, gathered.add(sample))
+    gathered.merge()
     if rank:
         return None
-    report = json.loads((folder / 'report/report.json').read_text(), parse_constant=lambda name: pytest.fail(name))
-    return report, (folder / 'report/index.html').read_text()
+    report.write(gathered, False, [], 'c.py, https://a.de/x.pth?token=abc', folder, None)
+    written = json.loads((folder / 'report/report.json').read_text(), parse_constant=lambda name: pytest.fail(name))
+    return written, (folder / 'report/index.html').read_text()
 
 
 @pytest.mark.parametrize('boxes, flags, value', [
@@ -259,7 +257,7 @@ def test_a_report_with_any_other_value_is_refused_or_compared(tmp_path: Path, is
         container[key] = value
     (tmp_path / 'other.json').write_text(json.dumps(other))
     try:
-        read = EvaluationReportHook(tmp_path, tmp_path / 'other.json').other
+        read = Report(tmp_path, tmp_path / 'other.json').other
     except UserError as error:
         assert f'{tmp_path}/other.json cannot be used (' in str(error)
         assert str(error).endswith('): give the report.json of a test with --report.')
@@ -273,7 +271,7 @@ def test_a_report_with_any_other_value_is_refused_or_compared(tmp_path: Path, is
 @pytest.mark.parametrize('own', [BOX_REPORT, MAP_REPORT])
 def test_a_report_that_is_right_can_be_compared_with(own: dict, tmp_path: Path) -> None:
     (tmp_path / 'other.json').write_text(json.dumps(own))
-    read = EvaluationReportHook(tmp_path, tmp_path / 'other.json').other
+    read = Report(tmp_path, tmp_path / 'other.json').other
     assert compare(own, read)['images'] == len(own['images']) == len(read['images'])
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmseg.evaluation import IoUMetric
 
 from openmmlab_tools.evaluation import confusion as confusion_module
 from openmmlab_tools.evaluation.confusion import Confusion
+from openmmlab_tools.evaluation.gathered import Gathered
 from openmmlab_tools.evaluation.hidden import what_is_hidden
 from openmmlab_tools.evaluation.matching import Matches, match_pixels
 from openmmlab_tools.hooks import report
@@ -74,9 +74,9 @@ def seen(metrics: list, counts: Mapping[str, list] = {}) -> Any:
     """A confusion whose metrics have compared boxes, or that has counted pixels."""
     loop = SimpleNamespace(evaluator=SimpleNamespace(metrics=metrics),
                            dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=('a', 'b')))))
-    confusion = Confusion(loop)
-    confusion.counts = {name: torch.tensor(one).to_sparse() for name, one in counts.items()}
-    return confusion
+    gathered = Gathered(loop)
+    gathered.pixels = {name: torch.tensor(one).to_sparse() for name, one in counts.items()}
+    return Confusion(gathered)
 
 
 MANY = [([0., 0., 9., 9.], 0, False)] * 3
@@ -101,15 +101,15 @@ def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, n
                                                    hidden: list[str]) -> None:
     metric = SimpleNamespace(compared=pair(objects, boxes), proposal_nums=numbers, untested=0)
     test_cfg = None if least is None else dict(rpn=dict(max_per_img=9), rcnn=dict(score_thr=least))
-    assert what_is_hidden(seen([metric]), Config(dict(model=dict(test_cfg=test_cfg)))) == hidden
+    assert what_is_hidden(seen([metric]), test_cfg) == hidden
     metric.untested = 5
     assert ('The annotation file lists 5 more images. They were not tested and do not count.' in
-            what_is_hidden(seen([metric]), Config(dict(model={}))))
+            what_is_hidden(seen([metric]), None))
 
 
 def test_it_is_told_what_the_metric_of_pixels_hides() -> None:
     counts = dict(a=[[1, 0, 0], [0, 1, 0], [0, 0, 0]], b=[[1, 0, 0], [0, 0, 0], [3, 1, 0]], c=[[0] * 3] * 3)
-    assert what_is_hidden(seen([], counts), Config(dict(model={}))) == [
+    assert what_is_hidden(seen([], counts), None) == [
         '4 pixels in 1 label maps have labels that are no class, and count as wrong: set ignore_index of the metric, '
         'which is 255, to ignore one.',
         '1 of 3 label maps have ignored labels only, so predictions there do not count.']
