@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from mmdet.models import TwoStageDetector
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmengine.runner import Runner
 from mmengine.structures import InstanceData
 from PIL import Image
 
@@ -68,6 +69,15 @@ def test_a_test_writes_a_report_and_a_second_one_is_not_told_apart(
     assert 'not significantly different' in text
     suspects = json.loads((second / 'suspects.json').read_text())
     assert {one['image_id'] for one in suspects['annotations']} <= {one['id'] for one in suspects['images']}
+
+
+def test_mmengines_own_runner_writes_the_report_that_the_config_asks_for(toy_shapes: Path, trained: Models,
+                                                                         tmp_path: Path) -> None:
+    cfg = engine.prepare(config('mmseg', toy_shapes, tmp_path / 'work'))
+    cfg.default_hooks.report.folder, cfg.load_from = str(tmp_path / 'report'), str(trained['mmseg'].checkpoint)
+    metrics = Runner.from_cfg(cfg).test()
+    report = json.loads((tmp_path / 'report/report.json').read_text())
+    assert 100 * report['metrics']['regions']['mIoU'][0] == pytest.approx(metrics['mIoU'], abs=0.005)
 
 
 @pytest.fixture
