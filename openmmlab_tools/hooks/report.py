@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
@@ -211,19 +212,26 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
 
 
 def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:
-    figure = Figure((13, 4.5), layout='constrained')
-    left, right = figure.subplots(1, 2)
+    panels = 2 if validations else 1
+    figure = Figure((6.5 * panels, 4.5), layout='constrained')
+    left, *rest = figure.subplots(1, panels, squeeze=False)[0]
     if 'train/loss' in runner.message_hub.log_scalars:  # not in that of a model with a step of its own
         losses = runner.message_hub.get_scalar('train/loss').data[0]
         steps, window = np.arange(-len(losses), 0) + runner.iter + 1, max(len(losses) // 50, 1)
         left.plot(steps, losses, color='C0', alpha=0.3, linewidth=0.8)
         left.plot(steps[window - 1:], np.convolve(losses, np.full(window, 1 / window), 'valid'), color='C0')
+    left.set(title='loss', xlabel='iteration')
+    for right in rest:
+        _draw_metrics(right, validations)
+    write_figure(Path(runner.work_dir, 'curve.png'), figure)
+
+
+def _draw_metrics(axes: Axes, validations: Mapping[int, Mapping[str, float]]) -> None:
     for name in dict.fromkeys(name for metrics in validations.values() for name in metrics):
         values = [metrics.get(name, math.nan) for metrics in validations.values()]
         if any(value not in (-1, math.nan) for value in values):  # mmdet's -1: there are no objects
-            right.plot(validations.keys(), [math.nan if one == -1 else one for one in values], '.-', label=label(name))
-    left.set(title='loss', xlabel='iteration')
-    right.set(title='validation', xlabel='iteration')
-    if right.lines:
-        right.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
-    write_figure(Path(runner.work_dir, 'curve.png'), figure)
+            axes.plot([*validations], [math.nan if value == -1 else value for value in values], '.-',
+                      label=label(name))
+    axes.set(title='validation', xlabel='iteration')
+    if axes.lines:
+        axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)

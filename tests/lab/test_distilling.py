@@ -191,6 +191,8 @@ def test_more_iterations_continue_a_training_as_if_it_had_not_ended(
         type='Pretrained', checkpoint=str(tmp_path / 'whole/pyramid-cpvt-nano.safetensors')))
     assert all(torch.equal(tensor.half(), whole[name]) for name, tensor in backbone.state_dict().items())
     assert is_drawn(tmp_path / 'whole/neighbours.png') and is_drawn(tmp_path / 'whole/curve.png')
+    with Image.open(tmp_path / 'whole/curve.png') as curve:
+        assert curve.width < 2 * curve.height  # there is no second panel, because there was no validation
     assert 'same as the teacher' in capsys.readouterr().out
     assert 'does not exist or has no images' in run_tool('lab distil', tmp_path / 'nothing', '--neighbours', pictures,
                                                          '--work-dir', tmp_path / 'no')
