@@ -17,7 +17,7 @@ from cpvt_mm.models import CPVT
 from openmmlab_tools.checkpoints.loading import check_takes_rgb
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.pictures.images import read_image
-from openmmlab_tools.texts import figure_text, label
+from openmmlab_tools.texts import figure_text
 
 # Of ImageNet, for images without a config.
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
@@ -110,7 +110,7 @@ def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
         if margin:
             axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
                                      edgecolor='white', linewidth=1.5))
-        axes.set_title(label(name), fontsize='medium')
+        axes.set_title(figure_text(name), fontsize='small')
     bar = figure.colorbar(image, ax=drawn, shrink=0.9, extend='both',
                           label='change, relative to how much features vary')
     bar.set_ticks([0.001, 0.01, 0.1, 1], labels=['0.1 %', '1 %', '10 %', '100 %'])

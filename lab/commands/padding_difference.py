@@ -162,7 +162,7 @@ def main() -> None:
     # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
-    maps = {'\n'.join([*name.split(', '), f'{100 * difference.error:.2g} %']): difference.cells
+    maps = {'\n'.join([*name.split(', '), f'{100 * difference.error:.0f} %']): difference.cells
             for name, difference in drawn.items()}
     print(write_report(args.out, rows, table, error_figure(maps, 0, f'Change of each cell of {what}')))
 

@@ -149,10 +149,11 @@ def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Pa
             failures.append(f'{place}: {explain(error)}')
     if not file:
         url = next((place for place in places if not on_hub(place)), None)
-        elsewhere = f'download {url} elsewhere and save it as {cache_file(url)}' if url else 'name a local file'
+        local = f'download {url} on another machine and save it as {cache_file(url)}' if url else 'name a local file'
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address, the '
-                        f'network and that the cache (TORCH_HOME, HF_HOME) can be written, or {elsewhere}, or train '
-                        'without it (init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
+                        f'network, and that the cache (TORCH_HOME, HF_HOME) can be written. Or {local}. To start '
+                        'from random weights instead, set init_cfg=None in the config (--cfg-options '
+                        'model.backbone.init_cfg=None), or pass pretrained=False in Python.')
     for failure in failures:
         print_log(failure, 'current', logging.WARNING)
     if (named := CHECKSUM.search(file.name)) and not (found := sha256(file)).startswith(named[1]):

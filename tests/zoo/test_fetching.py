@@ -62,7 +62,7 @@ def test_urls_of_weights_are_tried_in_order_and_their_terms_are_told(server: Ser
     told = refusal(read_checkpoint, release(cut, gone))
     assert told.startswith(f'checkpoint cpvt_mm://mine cannot be fetched ({cut}: ValueError: the ')
     assert f'; {gone}: HTTPError: HTTP Error 404: File not found): check' in told
-    assert f'download {cut} elsewhere and save it as {cache_file(cut)}, or' in told
+    assert f'download {cut} on another machine and save it as {cache_file(cut)}. To' in told
     server.requests.clear()
     log.clear()
     for _ in range(2):

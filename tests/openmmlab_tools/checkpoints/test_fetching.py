@@ -81,9 +81,10 @@ def test_a_sentence_tells_where_to_put_a_file_which_must_be_whole(name: str, dam
                                                                   ) -> None:
     file = cache_file(url := f'http://127.0.0.1:1{name}')
     assert refusal(read_checkpoint, url).endswith(
-        'Connection refused>): check the address, the network and that the cache (TORCH_HOME, HF_HOME) can be written, '
-        f'or download {url} elsewhere and save it as {file}, or train without it (init_cfg=None, on the command line '
-        '--cfg-options model.backbone.init_cfg=None).')
+        'Connection refused>): check the address, the network, and that the cache (TORCH_HOME, HF_HOME) can be '
+        f'written. Or download {url} on another machine and save it as {file}. To start from random weights instead, '
+        'set init_cfg=None in the config (--cfg-options model.backbone.init_cfg=None), or pass pretrained=False in '
+        'Python.')
     file.write_bytes(saved())
     assert torch.equal(read_checkpoint(url)['weight'], WEIGHTS['weight'])
     file.write_bytes(damaged)
@@ -135,7 +136,7 @@ read_checkpoint('hf://owner/name/no.pth')
     assert [path for path in server.requests if path[:5] != '/api/'] == [branch, tag]  # newer ones ask more
     assert server.tokens == {'Bearer of-a-variable'} and not (tmp_path / 'torch').exists()
     assert 'checkpoint hf://owner/name/no.pth cannot be fetched (hf://owner/name/no.pth: ' in told
-    assert ': check the address, the network ' in told and 'or name a local file, or train' in told
+    assert ': check the address, the network, ' in told and 'Or name a local file. To start from random' in told
 
 
 def test_a_hub_that_does_not_answer_is_asked_once_and_a_sentence_tells(server: Server, tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ except Exception as error:
     host = server.url.removeprefix('http://')
     assert len(told) == 1 and told[0].startswith(
         'UserError: checkpoint hf://owner/mute cannot be fetched (hf://owner/mute: ConnectionError: '
-        f'{host} does not answer): check the address, the network and ')
+        f'{host} does not answer): check the address, the network, and ')
 
 
 def test_without_huggingface_hub_a_sentence_names_it(monkeypatch: MonkeyPatch) -> None:
