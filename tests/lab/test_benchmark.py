@@ -54,6 +54,8 @@ def test_other_implementations_do_the_same(name: str) -> None:
     for setting in (SETTING, replace(SETTING, mode='train')):
         step = BACKBONES.step(Candidate(name), setting)
         assert BACKBONES.max_abs_diff(step, setting) < 1e-4
+        # An eps that differs would be hidden by rounding.
+        assert {norm.eps for norm in step.model.modules() if isinstance(norm, nn.LayerNorm)} == {1e-5, 1e-6}
         assert BACKBONES.flops(Candidate(name), setting) == BACKBONES.flops(OURS, setting)
     other = BACKBONES.step(Candidate('cpvt_mm', dict(norm_eps=0.1)), SETTING)
     other.model.stages[2].blocks[0].norm1.eps = 0.1

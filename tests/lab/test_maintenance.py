@@ -39,7 +39,7 @@ def test_the_sources_of_all_tables_are_named_and_there() -> None:
     sources = [table.source for table in tables()]
     assert len(sources) > 15 and None not in sources
     for source in sources:
-        files = re.findall(r'\b(?:tools|configs|examples|projects)/[\w./-]+\.py\b', source)
+        files = re.findall(r'\b(?:tools|configs|demo|examples|projects)/[\w./-]+\.py\b', source)
         files += [f'lab/commands/{name}.py' for name in re.findall(r'-m lab (\w+)', source)]
         assert 'not measured, by' not in source
         assert source.startswith('not measured, ') or 'CONFIG' in source or ' of commit ' in source or files, source
