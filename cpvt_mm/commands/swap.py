@@ -74,8 +74,8 @@ def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
         say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
             'one drops rows and columns there, see docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':
-        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which suits the old backbone. Pass '
-              '--optimizer sets AdamW.')
+        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which suits the old backbone: pass '
+            '--optimizer to set AdamW.')
     elif optimizer and args.optimizer:
         base = (new.get('auto_scale_lr') or {}).get('base_batch_size')
         say(f'The optimizer is AdamW with lr {optimizer.lr} and weight_decay {optimizer.weight_decay}' + (
