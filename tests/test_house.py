@@ -51,16 +51,6 @@ def test_only_pytest_and_conftests_import_the_shared_conftest() -> None:
             if 'tests.conftest' in house.imports(path) and path.name != 'conftest.py'] == []
 
 
-@pytest.mark.slow
-def test_tests_of_openmmlab_tools_are_found_without_the_other_packages() -> None:
-    """`pytest -p tests.openmmlab_tools.alone tests/openmmlab_tools` also runs them, in minutes."""
-    command = [sys.executable, '-m', 'pytest', '-q', '--collect-only', '-p', 'tests.openmmlab_tools.alone']
-    done = subprocess.run([*command, 'tests/openmmlab_tools'], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:]
-    refused = subprocess.run([*command, 'tests/zoo/test_load.py'], cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode != 0 and "No module named 'cpvt_mm'" in refused.stdout
-
-
 def test_no_file_or_folder_is_in_a_circle_and_no_name_leads_nowhere() -> None:
     assert house.circles(house.import_graph()) == house.circles(house.graph_of_rooms()) == []
     assert house.circles({'a': {'b'}, 'b': {'c'}, 'c': {'a'}, 'd': {'a'}}) == [['a', 'b', 'c']]

@@ -22,6 +22,7 @@ from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.storage import FsspecBackend
 from openmmlab_tools.waiting import TooLong, within
 from tests.helpers import refusal, toy_overrides
+from tests.openmmlab_tools.resuming import assert_same
 from tests.openmmlab_tools.toy import DETECTOR
 from tests.processes import free_port, is_open, wait_until
 
@@ -242,7 +243,7 @@ def test_models_train_on_data_where_it_lies(
         train(load_config(DETECTOR, options, str(tmp_path / name)))
     local, remote = (torch.load(io.BytesIO(fileio.get((tmp_path / name / 'last_checkpoint').read_text())))
                      for name in ('local', 'remote'))
-    torch.testing.assert_close(local['state_dict'], remote['state_dict'], rtol=0, atol=0)
+    assert_same(local, remote)
     options['train_cfg.max_iters'] = 3
     train(load_config(DETECTOR, options, str(tmp_path / 'remote')), resume='auto')
     resumed = (tmp_path / 'remote/last_checkpoint').read_text()

@@ -1,18 +1,22 @@
-"""Images that do not fit their annotations are told by new-config, check and train, also those that EXIF turns."""
+"""new-config, check, train and the loading of samples compare sizes, also of images that EXIF data turns."""
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
+from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
+from openmmlab_tools.data.checked_pipeline import CheckedPipeline
 from openmmlab_tools.data.config_datasets import check_before_training, plan_checks
 from openmmlab_tools.data.findings import Kind
 from openmmlab_tools.own_data.descriptions import check_written
 from openmmlab_tools.own_data.file_checks import check_files
 from openmmlab_tools.own_data.written_labels import write_labels
 from openmmlab_tools.readers.own_data import find_data
+from tests.helpers import refusal
 from tests.tools.conftest import save
 
 WIDE, SQUARE = (24, 36), (30, 30)
@@ -63,3 +67,15 @@ def test_each_entrance_tells_of_sizes(kind: str, size: tuple[int, int], turn: in
     check_before_training(cfg, ('train', 'val'))
     notes = [text for level, text in log if text.startswith('note: ')]
     assert [words in text for text in notes] == [True] * 2 * (found is Kind.TURNED)
+    for plan in plan_checks(cfg):
+        assert plan.dataset is not None
+        sample, load = plan.dataset.get_data_info(0), CheckedPipeline(
+            [LoadImageFromFile(), *([LoadAnnotations()] if data.is_semantic else [])], is_coco=not data.is_semantic,
+            num_classes=len(data.classes))
+        if found is SIZE[kind]:
+            message = refusal(load, sample)
+            # The loaded pixels do not tell that EXIF data turned them.
+            assert (words in message or 'EXIF' in words) and ' pixels (height x width), but ' in message
+            assert message.endswith(': put the right file there (the command check finds all).')
+        else:
+            assert load(sample)['ori_shape'] == (size if turn in (1, 3) else size[::-1])

@@ -12,26 +12,14 @@ from typing import Any
 
 import cv2
 import pytest
-import torch
 from mmengine.config import Config
-from torch.utils._pytree import tree_flatten
 
 from openmmlab_tools.checkpoints.publishing import publish_model
 from openmmlab_tools.checkpoints.reading import read_checkpoint
-from openmmlab_tools.engine import load_config
-from tests.helpers import ROOT, Trained, read_anywhere, toy_overrides
-from tests.openmmlab_tools.toy import SEGMENTOR
+from tests.helpers import ROOT, Trained, read_anywhere
+from tests.openmmlab_tools.resuming import assert_same, segmentor
 
 KILLED = -signal.SIGKILL
-
-
-def segmentor(data: Path, work_dir: Path) -> Config:
-    """Eight iterations with drop path, dropout, random flips, an averaged model and a best checkpoint."""
-    return load_config(SEGMENTOR, toy_overrides(data, **{
-        'model.decode_head.dropout_ratio': 0.3, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
-        'default_hooks.checkpoint.max_keep_ckpts': 1, 'train_cfg.max_iters': 8, 'train_cfg.val_interval': 4,
-        'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'default_hooks.checkpoint.interval': 2,
-        'default_hooks.checkpoint.save_best': 'mIoU', 'custom_hooks': [dict(type='EMAHook')]}), str(work_dir))
 def die_at_step(number: int) -> None:
     """Kills this process in front of one of its steps with checkpoints: to open, rename or remove a file."""
     steps = iter(range(number + 1))
@@ -92,27 +80,14 @@ def attempt(cfg: Config, **how: Any) -> int:
     return run(config.parent / 'output.txt', ROOT / 'tools/train.py', config, '--resume', **how)
 
 
-def assert_same(first: Path, second: Path) -> None:
-    """Compares all that two checkpoints hold, but for texts and times."""
-    first, second = read_checkpoint(first), read_checkpoint(second)
-    assert len(first['state_dict']) > 100
-    assert list(first) == list(second)
-    for part in set(first) - {'meta', 'message_hub'}:
-        (values, kinds), (others, other_kinds) = map(tree_flatten, (first[part], second[part]))
-        assert kinds == other_kinds and all(
-            torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-            for one, other in zip(values, others, strict=True)), part
-    for name in ('train/loss', 'train/lr'):
-        values, others = (one['message_hub']['log_scalars'][name]['log_history'] for one in (first, second))
-        assert len(values) == first['meta']['iter'] and torch.equal(values, others)
-
-
 @pytest.mark.slow
 def test_a_segmentor_that_is_killed_at_random_moments(toy_shapes: Path, tmp_path: Path) -> None:
     """After each, but before the first, there is a whole checkpoint."""
     whole, folder = tmp_path / 'whole', tmp_path / 'run'
-    assert attempt(segmentor(toy_shapes, whole)) == 0
-    cfg = segmentor(toy_shapes, folder)
+    options = {'train_cfg.max_iters': 8, 'train_cfg.val_interval': 4, 'default_hooks.checkpoint.max_keep_ckpts': 1,
+               'default_hooks.checkpoint.save_best': 'mIoU', 'custom_hooks': [dict(type='EMAHook')]}
+    assert attempt(segmentor(toy_shapes, whole, options)) == 0
+    cfg = segmentor(toy_shapes, folder, options)
     for kill in (
             dict(trap=die_at_step, number=16),  # the best checkpoint is written, but the other does not yet know of it
             dict(trap=die_at_step, number=7), dict(seconds=3), dict(trap=die_half_written, number=1),
@@ -126,7 +101,7 @@ def test_a_segmentor_that_is_killed_at_random_moments(toy_shapes: Path, tmp_path
     names, expected = (sorted(path.name for path in work_dir.glob('*.pth')) for work_dir in (folder, whole))
     assert names == expected and names[1:] == ['iter_8.pth']
     for name in names:  # the best, too
-        assert_same(whole / name, folder / name)
+        assert_same(read_checkpoint(whole / name), read_checkpoint(folder / name))
 
 
 MMDET = Path(find_spec('mmdet').origin).parent
@@ -152,7 +127,7 @@ def test_a_killed_training_resumes_to_the_bit_and_is_guarded(trained: dict[str, 
     assert run(output, *part_run, '--resume', '--cfg-options', *OPTIONS) == 0
     assert f'{part}/iter_2.pth' in output.read_text()
 
-    assert_same(whole / 'iter_4.pth', part / 'iter_4.pth')
+    assert_same(*(read_checkpoint(folder / 'iter_4.pth') for folder in (whole, part)))
     assert sorted(path.name for path in part.glob('*.pth*')) == ['iter_4.pth']
     read_anywhere(part / 'iter_4.pth')  # plain types only
 

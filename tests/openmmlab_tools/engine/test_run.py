@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.logging import HistoryBuffer, MessageHub
+from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
 from openmmlab_tools import engine
@@ -29,13 +28,14 @@ from openmmlab_tools.engine.failures import failures_as_user_errors
 from openmmlab_tools.engine.work_dir import WorkDir
 from openmmlab_tools.errors import UserError
 from tests.helpers import Trained, refusal, toy_overrides
+from tests.openmmlab_tools.resuming import assert_same
 from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
 TrainConfig = Callable[..., Config]
 
 
 @pytest.fixture(scope='module')
-def upernet(toy_shapes: Path) -> TrainConfig:
+def config(toy_shapes: Path) -> TrainConfig:
     steps = {'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
     return lambda work_dir, iters, **options: load_config(
         SEGMENTOR, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
@@ -50,10 +50,10 @@ def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, 
 
 
 @pytest.fixture(scope='module')
-def whole(upernet: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work dir of four iterations without interruption, with a seed that the config leaves open."""
     folder = tmp_path_factory.mktemp('whole')
-    train(upernet(folder, 4, randomness=dict(seed=None)), resume='auto')  # there is none: from the beginning
+    train(config(folder, 4, randomness=dict(seed=None)), resume='auto')  # there is none: from the beginning
     return folder
 
 
@@ -61,22 +61,8 @@ def run_log(work_dir: Path) -> str:
     return ''.join(file.read_text() for file in work_dir.glob('*/*.log'))
 
 
-def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
-    (tmp_path / 'last_checkpoint').write_text(shutil.copy(whole / 'iter_2.pth', tmp_path))
-    cfg = upernet(tmp_path, 4, randomness=dict(seed=None))
-    np.random.seed(1)  # another seed would be drawn
-    train(cfg, resume='auto')
-    assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
-    assert not re.search('results may differ|other settings', run_log(tmp_path))
-    before, first, second = map(read_checkpoint, (whole / 'iter_2.pth', whole / 'iter_4.pth', tmp_path / 'iter_4.pth'))
-    assert cfg.randomness.seed == before['meta']['seed'] == first['meta']['seed'] == second['meta']['seed']
-    weights = first['state_dict']
-    torch.testing.assert_close(weights, second['state_dict'], rtol=0, atol=0)
-    assert len([name for name, value in before['state_dict'].items() if not torch.equal(value, weights[name])]) > 50
-
-
 @pytest.mark.slow
-def test_what_plain_mmengine_wrote_is_resumed_and_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path,
+def test_what_plain_mmengine_wrote_is_resumed_and_says_so(config: TrainConfig, whole: Path, tmp_path: Path,
                                                           capsys: pytest.CaptureFixture) -> None:
     checkpoint, path = read_checkpoint(whole / 'iter_2.pth'), tmp_path / 'old.pth'
     del checkpoint['meta']['seeded_each_iteration']
@@ -84,7 +70,7 @@ def test_what_plain_mmengine_wrote_is_resumed_and_says_so(upernet: TrainConfig, 
     scalars.update({name: HistoryBuffer(value['log_history'].numpy(), value['count_history'].numpy())
                     for name, value in scalars.items()})
     torch.save(checkpoint, path)
-    train(upernet(tmp_path / 'new', 3), resume=str(path))
+    train(config(tmp_path / 'new', 3), resume=str(path))
     log = run_log(tmp_path / 'new')
     assert log.count('from a run without a seed for each iteration') == log.count('results may differ') == 1
     rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
@@ -92,27 +78,17 @@ def test_what_plain_mmengine_wrote_is_resumed_and_says_so(upernet: TrainConfig, 
     assert 'plain data under message_hub; they are left' in ' '.join(capsys.readouterr().out.split())
 
 
-def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: TrainConfig, whole: Path, data: Path,
+def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(config: TrainConfig, whole: Path, data: Path,
                                                                       tmp_path: Path) -> None:
     for file in ('images/training/000000.jpg', 'annotations/training/000000.png'):
         (data / file).unlink()
-    train(upernet(tmp_path, 4, randomness=dict(seed=5), **{
+    train(config(tmp_path, 4, randomness=dict(seed=5), **{
         'train_dataloader.dataset.data_root': str(data), 'optim_wrapper.optimizer.lr': 0.5}),
           resume=str(whole / 'iter_4.pth'))
     name, log = read_checkpoint(whole / 'iter_4.pth')['meta']['experiment_name'], run_log(tmp_path)
     [told] = re.findall(f'The checkpoint is from run {name}, which had other settings: (.*)\n', log)
     assert 'number of training images is 7 (not 8)' in told and 'optim_wrapper.optimizer.lr is 0.5 (not 0.001)' in told
     assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
-
-
-@pytest.mark.parametrize('options, words', [
-    # As where the config says that training resumes, not the caller.
-    ({'resume': True, 'model.decode_head.channels': 16}, 'iter_4.pth does not fit the model'),
-    ({'optim_wrapper': dict(_delete_=True, constructor='OfMine')}, 'optim_wrapper of the config has no optimizer'),
-    ({'runner_type': 'FlexibleRunner'}, 'runner_type is FlexibleRunner, which is not a kind of Runner')])
-def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, upernet: TrainConfig, whole: Path
-                                           ) -> None:
-    assert words in refusal(train, upernet(whole, 6, **options))
 
 
 @pytest.mark.parametrize('scope, config, metric, options', [
@@ -138,51 +114,9 @@ def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_tr
     assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
 
 
-class Watch(Hook):
-    """Notes the batches of each epoch, and looks at one after each, as mmpretrain's PreciseBNHook does."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int, bool]] = []
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        last = self.end_of_epoch(runner.train_dataloader, batch_idx)
-        self.seen.append((runner.iter, runner.epoch, batch_idx, last))
-
-    def after_train_epoch(self, runner: Runner) -> None:
-        next(iter(runner.train_dataloader))
-
-
-@pytest.mark.slow
-def test_epochs_go_on_at_a_checkpoint_by_iteration(toy_shapes: Path, tmp_path: Path) -> None:
-    """Two epochs of three iterations, with a scaled learning rate by epoch and checkpoints by iteration."""
-    def run(name: str, resume: str | None = None) -> list[tuple[int, int, int, bool]]:
-        cfg = load_config(SEGMENTOR, toy_overrides(toy_shapes, **{
-            'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
-            'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.decode_head.dropout_ratio': 0.3,
-            'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.by_epoch': False,
-            'default_hooks.checkpoint.max_keep_ckpts': -1}), str(tmp_path / name))
-        cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2)
-        cfg.param_scheduler = [dict(type='MultiStepLR', by_epoch=True, milestones=[1])]
-        cfg.auto_scale_lr = dict(enable=False, base_batch_size=8)
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-        train(cfg, auto_scale_lr=True, resume=resume, hooks=[hook := Watch()])
-        return hook.seen
-
-    run('whole')
-    for step in (2, 4, 6):  # in an epoch, and at the end of one and of all
-        assert run(str(step), f'{tmp_path}/whole/iter_{step}.pth') == [
-            (index, index // 3, index % 3, index % 3 == 2) for index in range(step, 6)]
-    for name in '24':
-        first, second = (read_checkpoint(tmp_path / f'{folder}/iter_6.pth') for folder in ('whole', name))
-        torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
-        rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
-        # For a batch of 2, not 8.
-        assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
-
-
 @pytest.mark.slow
 def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
-        upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+        config: TrainConfig, whole: Path, tmp_path: Path) -> None:
     def terminate(runner: Runner, **batch: object) -> None:
         if runner.iter == 2:  # this process and its workers get it, as from Slurm
             processes = os.getpid(), *(worker.pid for worker in multiprocessing.active_children())
@@ -190,26 +124,24 @@ def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterr
 
     hook, expected = Hook(), read_checkpoint(whole / 'iter_4.pth')
     hook.before_train_iter = terminate
-    cfgs = [upernet(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
+    cfgs = [config(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as raised:
         train(cfgs[0], hooks=[hook])
     assert raised.value.code == 143 and signal.getsignal(signal.SIGTERM) == handler
     assert WorkDir(tmp_path).find_checkpoint().path == str(tmp_path / 'iter_3.pth')
     train(cfgs[1], resume='auto')
-    found = read_checkpoint(tmp_path / 'iter_4.pth')
-    for part in ('state_dict', 'optimizer'):
-        torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)
+    assert_same(read_checkpoint(tmp_path / 'iter_4.pth'), expected)
 
 
-def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(config: TrainConfig, tmp_path: Path) -> None:
     # The second is a copy of this process, which has imported all that training needs.
     told = multiprocessing.get_context('fork').SimpleQueue()
     second = multiprocessing.get_context('fork').Process(
-        target=lambda: told.put(refusal(train, upernet(tmp_path, 1), resume='iter_9.pth')))  # the first may remove it
+        target=lambda: told.put(refusal(train, config(tmp_path, 1), resume='iter_9.pth')))  # the first may remove it
     hook = Hook()
     hook.after_train_iter = lambda *args, **kwargs: (second.start(), second.join())
-    train(upernet(tmp_path, 1), hooks=[hook])
+    train(config(tmp_path, 1), hooks=[hook])
     assert second.exitcode == 0 and told.get() == (
         f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait until that run ends, or choose '
         'another folder.')
@@ -217,7 +149,7 @@ def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainCo
 
 
 def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
-        upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+        config: TrainConfig, whole: Path, tmp_path: Path) -> None:
     hook, number, resume = Hook(), 2, str(whole / 'iter_2.pth')
 
     def before_train_iter(runner: Runner, **batch: object) -> None:
@@ -226,12 +158,12 @@ def test_only_what_fails_in_the_first_iteration_of_a_run_is_told_in_a_sentence(
 
     hook.before_train_iter = before_train_iter
     traceback = tmp_path / 'traceback.txt'
-    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume) == (
+    assert refusal(train, config(tmp_path, 4), hooks=[hook], resume=resume) == (
         'training cannot begin (RuntimeError: no more): correct the config, or start from its weights with '
         f'--cfg-options load_from=CHECKPOINT instead of --resume, or see the traceback in {traceback}.')
     assert 'in before_train_iter' in traceback.read_text()
     number = 3
-    assert refusal(train, upernet(tmp_path, 4), hooks=[hook], resume=resume, error=RuntimeError) == 'no more'
+    assert refusal(train, config(tmp_path, 4), hooks=[hook], resume=resume, error=RuntimeError) == 'no more'
 
 
 FULL = errno.ENOSPC, 'No space left on device'
@@ -254,11 +186,11 @@ def test_what_is_lost_during_a_run_is_told_with_a_way_on(error: Exception, resum
     assert str(raised.value) == words.format(tmp_path) and len([*tmp_path.iterdir()]) == 1  # no traceback
 
 
-def test_a_work_dir_that_is_gone_is_named(upernet: TrainConfig, tmp_path: Path) -> None:
+def test_a_work_dir_that_is_gone_is_named(config: TrainConfig, tmp_path: Path) -> None:
     hook, work_dir = Hook(), tmp_path / 'work'
     hook.after_train_iter = lambda *args, **batch: shutil.rmtree(work_dir)
     assert f'work dir {work_dir} was removed or renamed during the run: put it back if you can, ' in refusal(
-        train, upernet(work_dir, 2), hooks=[hook])
+        train, config(work_dir, 2), hooks=[hook])
 
 
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
@@ -359,13 +291,13 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
 
 
 @pytest.mark.slow
-def test_losses_are_in_tensorboard_and_files_of_mlflow(upernet: TrainConfig, tmp_path: Path,
+def test_losses_are_in_tensorboard_and_files_of_mlflow(config: TrainConfig, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
     mlflow = find_spec('mlflow')  # not among the requirements of the tests: it brings more than thirty packages
     backends = [dict(type='TensorboardVisBackend'), *[dict(type='MLflowVisBackend')] * bool(mlflow)]
-    train(upernet(tmp_path, 2, **{'visualizer.vis_backends': backends}))
+    train(config(tmp_path, 2, **{'visualizer.vis_backends': backends}))
     [folder] = tmp_path.glob('*/vis_data')
     found = [EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')]
     if mlflow:
