@@ -77,10 +77,10 @@ def on_hub(address: str) -> dict[str, Any] | None:
     """
     if not address.startswith('hf://'):
         return None
-    if not (found := ON_HUB.fullmatch(address)):
+    if not (match := ON_HUB.fullmatch(address)):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
-    return dict(repo_id=found[1], filename=found[3] or 'model.safetensors', revision=found[2] or 'main')
+    return dict(repo_id=match[1], filename=match[3] or 'model.safetensors', revision=match[2] or 'main')
 
 
 def cache_file(url: str) -> Path:
@@ -156,8 +156,8 @@ def _cached(address: str, places: Sequence[str], terms: str | None = None) -> Pa
                         'model.backbone.init_cfg=None), or pass pretrained=False in Python.')
     for failure in failures:
         print_log(failure, 'current', logging.WARNING)
-    if (named := CHECKSUM.search(file.name)) and not (found := sha256(file)).startswith(named[1]):
-        raise UserError(f'checkpoint {address} ({file}) is damaged (its SHA-256 begins with {found[:8]}, not '
+    if (named := CHECKSUM.search(file.name)) and not (checksum := sha256(file)).startswith(named[1]):
+        raise UserError(f'checkpoint {address} ({file}) is damaged (its SHA-256 begins with {checksum[:8]}, not '
                         f'{named[1][:8]}): remove this file to fetch it again.')
     return file
 

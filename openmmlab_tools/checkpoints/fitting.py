@@ -24,11 +24,11 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def hash_weights(model: nn.Module) -> str:
-    found = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for value in model.state_dict().values():
         if isinstance(value, Tensor):
-            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def renamed(model: nn.Module, weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,28 +40,28 @@ def renamed(model: nn.Module, weights: Mapping[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def compare(weights: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> dict[str, list[str]]:
+def compare(weights: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, list[str]]:
     """Compares weights with a model's state dict; returns the names of tensors, and their shapes, by what is wrong."""
-    alike = [name for name in wanted if getattr(weights.get(name), 'shape', None) == wanted[name].shape]
+    alike = [name for name in expected if getattr(weights.get(name), 'shape', None) == expected[name].shape]
     return {
-        'missing': [name for name in wanted if name not in weights],
-        'left over': [name for name in weights if name not in wanted],
+        'missing': [name for name in expected if name not in weights],
+        'left over': [name for name in weights if name not in expected],
         'of another shape': [f'{name} {tuple(getattr(weights[name], "shape", ()))} instead of {tuple(tensor.shape)}'
-                             for name, tensor in wanted.items() if name in weights and name not in alike],
-        'of whole numbers': [name for name in alike if wanted[name].is_floating_point()
+                             for name, tensor in expected.items() if name in weights and name not in alike],
+        'of whole numbers': [name for name in alike if expected[name].is_floating_point()
                              and not weights[name].is_floating_point()]}
 
 
-def counted(found: Mapping[str, Sequence[str]]) -> str:
-    """Returns numbers and the first names of what `compare` found, such as '2 missing (a, b)'; '' for nothing."""
-    return '; '.join(f'{len(names)} {what} ({", ".join(names[:3])}{", ..." if names[3:] else ""})'
-                     for what, names in found.items() if names)
+def counted(misfits: Mapping[str, Sequence[str]]) -> str:
+    """Returns numbers and the first names of misfits, as `compare` returns them: '2 missing (a, b)'; '' for none."""
+    return '; '.join(f'{len(names)} {kind} ({", ".join(names[:3])}{", ..." if names[3:] else ""})'
+                     for kind, names in misfits.items() if names)
 
 
-def refuse(found: Mapping[str, Sequence[str]], what: str, model: str, todo: str) -> None:
-    """Raises a UserError, which begins with `what`, if `compare` found anything."""
-    if misfits := counted(found):
-        raise UserError(f'{what} does not fit {model}: {misfits}; {todo}.')
+def refuse(by_kind: Mapping[str, Sequence[str]], source: str, model: str, todo: str) -> None:
+    """Raises a UserError, whose message begins with `source`, if `compare` returned any misfit."""
+    if misfits := counted(by_kind):
+        raise UserError(f'{source} does not fit {model}: {misfits}; {todo}.')
 
 
 def check_fits(model: nn.Module, checkpoint: Checkpoint) -> None:
@@ -82,15 +82,15 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     model.load_state_dict(_fitting(model, weights, str(path), f'the {type(model).__name__} it is for'))
 
 
-def _fitting(model: nn.Module, weights: dict[str, Any], path: str, what: str) -> dict[str, Any]:
+def _fitting(model: nn.Module, weights: dict[str, Any], path: str, target: str) -> dict[str, Any]:
     """Returns weights without those that nothing reads, of which it warns; raises a UserError if they do not fit."""
     weights = renamed(inner(model), weights)
-    wanted, unread = inner(model).state_dict(), find_unread(inner(model), weights)
+    expected, unread = inner(model).state_dict(), find_unread(inner(model), weights)
     fitting = {name: tensor for name, tensor in weights.items() if name not in unread}
-    refuse(compare(fitting, wanted), f'checkpoint {path}', f'{what}, with {len(wanted)} tensors',
+    refuse(compare(fitting, expected), f'checkpoint {path}', f'{target}, with {len(expected)} tensors',
            'use the config it was trained with')
     if unread:
-        print_log(f'checkpoint {path} has tensors that {what} lacks, but does not need, because they are copies of '
+        print_log(f'checkpoint {path} has tensors that {target} lacks, but does not need, because they are copies of '
                   f'others or counters: {counted({"left over": unread})}', 'current', logging.WARNING)
     return fitting
 
@@ -101,20 +101,21 @@ def check_load_from(model: nn.Module, checkpoint: Checkpoint) -> str:
     Raises:
         UserError: If weights are not plain and finite, fill no tensor, or not all of a backbone; mmengine only warns.
     """
-    wanted = {name: tensor for name, tensor in inner(model).state_dict().items() if not name.endswith(COUNTER)}
-    checkpoint.check_weights(wanted)
+    expected = {name: tensor for name, tensor in inner(model).state_dict().items() if not name.endswith(COUNTER)}
+    checkpoint.check_weights(expected)
     given = renamed(inner(model), checkpoint.state_dict)
-    found = compare({name: tensor for name, tensor in given.items() if not name.endswith(COUNTER)}, wanted)
-    found.pop('of whole numbers')  # torch converts them
-    loaded = len(wanted) - len(found['missing']) - len(found['of another shape'])
+    misfits_by_kind = compare({name: tensor for name, tensor in given.items() if not name.endswith(COUNTER)}, expected)
+    misfits_by_kind.pop('of whole numbers')  # torch converts them
+    loaded = len(expected) - len(misfits_by_kind['missing']) - len(misfits_by_kind['of another shape'])
     if loaded <= 0:
-        raise UserError(f'load_from is {checkpoint.path}, which has none of the {len(wanted)} tensors of the model: '
+        raise UserError(f'load_from is {checkpoint.path}, which has none of the {len(expected)} tensors of the model: '
                         f'{OF_SUCH_A_MODEL}.')
-    backbone = {what: [name for name in names if f'.{name}'.count('.backbone.')] for what, names in found.items()}
+    backbone = {kind: [name for name in names if f'.{name}'.count('.backbone.')]
+                for kind, names in misfits_by_kind.items()}
     refuse({**backbone, 'left over': []}, f'load_from ({checkpoint.path})', 'the backbone of the model',
            OF_SUCH_A_MODEL)
-    misfits = counted(found)
-    return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of the {len(wanted)} tensors of the '
+    misfits = counted(misfits_by_kind)
+    return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of the {len(expected)} tensors of the '
                         f'model; not loaded are {misfits}, as is normal for heads of other classes.')
 
 
@@ -125,14 +126,14 @@ def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
     list in the model, such as a block, is no copy, nor a further parameter of a module, nor a module whose tensors have
     a single value each, such as a norm that was not trained.
     """
-    wanted, modules = model.state_dict(), {name for name, _ in model.named_modules()}
+    expected, modules = model.state_dict(), {name for name, _ in model.named_modules()}
     lacking: dict[str, list[str]] = {}
     for name in weights:
-        if name not in wanted:
+        if name not in expected:
             parts = name.split('.')
             places = ['.'.join(parts[:i]) for i in range(1, len(parts))]
             lacking.setdefault(next((place for place in places if place not in modules), ''), []).append(name)
-    known = {name: weights[name] for name in wanted if name in weights}
+    known = {name: weights[name] for name in expected if name in weights}
     return [name for place, names in lacking.items() for name in names
             if name.endswith(COUNTER) or _is_copy(place, names, weights, known)]
 
@@ -142,7 +143,7 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
     if not place or place.rpartition('.')[2].isdigit():
         return False
     tensors = [weights[name] for name in names]
-    if not all(isinstance(one, Tensor) and not is_spread(one) for one in tensors) or all(
+    if not all(isinstance(tensor, Tensor) and not is_spread(tensor) for tensor in tensors) or all(
             (bits == bits[:1]).all() for bits in map(_bits, tensors)):
         return False
     ends = [name.removeprefix(place) for name in names]
@@ -150,9 +151,9 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
     return any(all(_are_equal(weights[place + end], known.get(other + end)) for end in ends) for other in others)
 
 
-def _are_equal(one: Tensor, other: Any) -> bool:
-    return (isinstance(other, Tensor) and one.dtype == other.dtype and one.shape == other.shape
-            and torch.equal(_bits(one), _bits(other)))
+def _are_equal(tensor: Tensor, other: Any) -> bool:
+    return (isinstance(other, Tensor) and tensor.dtype == other.dtype and tensor.shape == other.shape
+            and torch.equal(_bits(tensor), _bits(other)))
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class Checkpoint:
         """Returns the content as mmengine and its hooks need it, also of a file that holds a state dict alone."""
         return {'meta': {}, **(self.content if 'state_dict' in self.content else {}), 'state_dict': self.state_dict}
 
-    def weights(self, own: Mapping[str, Tensor] = {}) -> Weights:
+    def weights(self, expected: Mapping[str, Tensor] = {}) -> Weights:
         """Finds the weights: under the first existing key of KEYS and EMA_KEYS, or at the top level.
 
         Raises:
@@ -79,7 +79,7 @@ class Checkpoint:
             where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
             has = ', '.join(map(str, list(values)[:3])) or 'nothing'
             raise UserError(f'checkpoint {self.path} holds no tensors {where}: it has {has}.')
-        self.check_weights(own)
+        self.check_weights(expected)
         ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
         meta = {'meta': self.content['meta']} if key and 'meta' in self.content else {}
         left_out = [name for name, value in self.content.items()
@@ -91,10 +91,10 @@ class Checkpoint:
         return {key: self.content[key] for key in (*KEYS, *EMA_KEYS) if isinstance(self.content.get(key), dict)
                 } or {'': self.content}
 
-    def check_weights(self, own: Mapping[str, Tensor] = {}) -> None:
+    def check_weights(self, expected: Mapping[str, Tensor] = {}) -> None:
         """Checks the weights under all keys, also moving averages; see `check_tensors`."""
         for weights in self._held().values():
-            check_tensors(bare({str(name): value for name, value in weights.items()}), self.path, own)
+            check_tensors(bare({str(name): value for name, value in weights.items()}), self.path, expected)
 
 
 def check_device(name: str, device: str) -> None:
@@ -121,24 +121,25 @@ def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
 
 
 def _parse(path: str | Path, file: Path, is_safe: bool, map_location: str) -> tuple[dict[str, Any], list[str]]:
-    what, remedy = f'checkpoint {path}', ''
+    source, remedy = f'checkpoint {path}', ''
     if file != Path(path):  # a user may have put the cached file there, so the message names it
-        what, remedy = f'{what} ({os.path.realpath(file)})', '; remove this file to fetch it again'
+        source, remedy = f'{source} ({os.path.realpath(file)})', '; remove this file to fetch it again'
     try:
         content, left_out = parse(file, is_safe, map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise MissingFile(f'{what} does not exist: check the path.') from error
+        raise MissingFile(f'{source} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's message is not shown, because it advises to disable this protection.
-        raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone'
+        raise UserError(f'{source} is damaged, or contains code or objects other than tensors: save its '
+                        f'state_dict alone'
                         f'{remedy}.') from error
     except Exception as error:  # damaged files raise errors of many types
-        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
+        raise UserError(f'{source} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
                         ) from error
     if not isinstance(content, dict):
-        raise UserError(f'{what} holds a {type(content).__name__}, but must hold a dict of tensors.')
+        raise UserError(f'{source} holds a {type(content).__name__}, but must hold a dict of tensors.')
     return content, left_out
 
 
@@ -156,29 +157,30 @@ def bare(weights: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 
-def check_tensors(tensors: Mapping[str, Any], path: str | Path, own: Mapping[str, Tensor] = {}) -> None:
+def check_tensors(tensors: Mapping[str, Any], path: str | Path, expected: Mapping[str, Tensor] = {}) -> None:
     """Raises a UserError for tensors that are quantized, sparse, nested, complex, packed, on meta, or of a subclass,
-    and for NaN and infinity. Masks of 0 and -inf pass, and infinity where a new model has it, too (`own`).
+    and for NaN and infinity. Masks of 0 and -inf pass, and so does infinity where a new model has it (`expected`).
     """
-    kinds = {name: _kind(value, own.get(name)) for name, value in tensors.items() if isinstance(value, Tensor)}
+    kinds = {name: _kind(value, expected.get(name)) for name, value in tensors.items() if isinstance(value, Tensor)}
     odd = {name: kind for name, kind in kinds.items() if kind}
     if odd and {*kinds.values()} != {'meta'}:  # not read to the meta device
         name, kind = next(iter(odd.items()))
-        what, todo = ('finite', 'take one from before its training diverged') if kind in NOT_FINITE else (
+        kind_of_numbers, todo = ('finite', 'take one from before its training diverged') if kind in NOT_FINITE else (
             'plain', 'save it with plain ones, such as those of tensor.dequantize() or tensor.to_dense()')
-        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not {what}, such as {name} ({kind}): '
+        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not {kind_of_numbers}, such as {name} '
+                        f'({kind}): '
                         f'{todo}.')
 
 
-def _kind(tensor: Tensor, own: Tensor | None) -> str:
+def _kind(tensor: Tensor, expected: Tensor | None) -> str:
     if type(tensor) not in (Tensor, nn.Parameter):
         return type(tensor).__name__
     kinds = dict(quantized=tensor.is_quantized, nested=tensor.is_nested, sparse=tensor.layout is not torch.strided,
                  complex=tensor.is_complex(), packed=tensor.dtype in PACKED, meta=tensor.is_meta)
-    return next((kind for kind, is_it in kinds.items() if is_it), '') or not_finite(tensor, own)
+    return next((kind for kind, is_it in kinds.items() if is_it), '') or not_finite(tensor, expected)
 
 
-def not_finite(tensor: Tensor, own: Tensor | None = None) -> str:
+def not_finite(tensor: Tensor, expected: Tensor | None = None) -> str:
     """Returns the first value that is no number as float32, one of NOT_FINITE, or '' if it may be there."""
     if not tensor.is_floating_point():
         return ''
@@ -186,7 +188,8 @@ def not_finite(tensor: Tensor, own: Tensor | None = None) -> str:
     if not (bad := ~values.isfinite()).any():
         return ''
     is_mask = values.dim() > 1 and (values[bad] == -math.inf).all() and not values[~bad].any()
-    is_own = own is not None and own.shape == values.shape and torch.equal(values[bad], own.to(values)[bad])
+    is_own = (expected is not None and expected.shape == values.shape
+              and torch.equal(values[bad], expected.to(values)[bad]))
     return '' if is_mask or is_own else str(values[bad][0].item())
 
 

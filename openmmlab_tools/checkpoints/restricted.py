@@ -110,7 +110,7 @@ def _leave_out(content: object) -> list[str]:
             spoilt[id(value)] = False
             if isinstance(value, dict):
                 for entries in (value, getattr(value, '__dict__', {})):
-                    for key in [key for key, one in entries.items() if must_go(key) or must_go(one)]:
+                    for key in [key for key, entry in entries.items() if must_go(key) or must_go(entry)]:
                         del entries[key]
             else:
                 spoilt[id(value)] = any(map(must_go, value))
@@ -122,12 +122,12 @@ def _leave_out(content: object) -> list[str]:
         if must_go(content):
             raise pickle.UnpicklingError('it is an object other than plain data')
         return []
-    found = []
+    left_out = []
     for key, value in list(content.items()):
         before = count
         goes = must_go(key) or must_go(value)
         if count > before:
-            found.append(str(key))
+            left_out.append(str(key))
             if goes or key in WHOLE:
                 del content[key]
-    return found
+    return left_out

@@ -25,23 +25,23 @@ def wrong_areas(annotations: Sequence[dict[str, Any]]) -> dict[int, tuple[float,
 
     Boxes with a side below one pixel are left out; other checks report them.
     """
-    found, shares, alone = dict[int, tuple[float, str]](), dict[int, float](), 0
-    for index, one in enumerate(annotations):
-        area, (width, height) = one['area'], one['bbox'][2:]
+    wrong, shares, alone = dict[int, tuple[float, str]](), dict[int, float](), 0
+    for index, annotation in enumerate(annotations):
+        area, (width, height) = annotation['area'], annotation['bbox'][2:]
         box, border, length = width * height, width + height + 1, max(width, height)
         if min(width, height) < 1:
             continue
-        alone += not one.get('segmentation')
+        alone += not annotation.get('segmentation')
         if box / 2 <= area <= box:  # also half of a mask, which is not larger than its box
             continue
-        mask = area_of(one.get('segmentation'))
+        mask = area_of(annotation.get('segmentation'))
         least = length / 2 if mask is None else max(min(mask, length) / 2, mask / 2 - border)
         if not least <= area <= 1.1 * (max(box, mask or 0) + border):
-            found[index] = (float(box), 'box') if mask is None else (float(mask), 'mask')
+            wrong[index] = (float(box), 'box') if mask is None else (float(mask), 'mask')
         elif mask is None:
             shares[index] = area / box
-    is_of_all = len(shares) + sum(source == 'box' for _, source in found.values()) == alone
-    return found | (_of_one_share(annotations, shares) if is_of_all and len(shares) >= FEWEST else {})
+    is_of_all = len(shares) + sum(source == 'box' for _, source in wrong.values()) == alone
+    return wrong | (_of_one_share(annotations, shares) if is_of_all and len(shares) >= FEWEST else {})
 
 
 def _of_one_share(annotations: Sequence[dict[str, Any]], shares: dict[int, float]) -> dict[int, tuple[float, str]]:

@@ -109,11 +109,11 @@ def _listed(raw: dict[str, Any], name: str) -> list[Any]:
 
 def _read_lists(file: str, backend_args: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
     """Returns the content of an annotation file, with images and categories, and its encoding."""
-    what = '' if '://' in file else what_is(file)
-    if what == 'is a folder':
-        raise FileFault(file, f'{what}, {NOT_COCO}')
-    if what.endswith('not a file'):  # who opens it may wait for ever
-        raise FileFault(file, f"{what}: put a file in COCO's layout there")
+    kind = '' if '://' in file else what_is(file)
+    if kind == 'is a folder':
+        raise FileFault(file, f'{kind}, {NOT_COCO}')
+    if kind.endswith('not a file'):  # who opens it may wait for ever
+        raise FileFault(file, f"{kind}: put a file in COCO's layout there")
     raw, encoding = parse_json(file, get(file, backend_args=backend_args))
     missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
     if missing:
@@ -247,7 +247,7 @@ def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
                 entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
             entry.update(width=None, height=None)
             coco.repair(('images', 'size'), f'has no width or height {where}')
-        for key, (parse, what) in FIELDS[name].items():
+        for key, (parse, requirement) in FIELDS[name].items():
             value = entry.get(key)
             if value is None:
                 _complete(file, entry, key, where, coco, needs_sizes)
@@ -255,7 +255,8 @@ def _read_entries(file: str, name: str, coco: Coco, needs_sizes: bool) -> None:
             try:
                 entry[key] = new = parse(value)
             except (ValueError, OverflowError, RecursionError) as error:
-                raise FileFault(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it') from error
+                raise FileFault(file, f'has {key}={shown(value)} {where}, but {key} is {requirement}: '
+                                'correct it') from error
             if new != value and parse is to_id:
                 coco.texts.setdefault((name, key), {})[index] = value
             elif new != value:

@@ -70,9 +70,9 @@ def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
     ids: dict[str, list[str]] = {}
     for image in coco['images']:
         ids.setdefault(posixpath.normpath(image['file_name']), []).append(str(image['id']))
-    for name, own in ids.items():  # objects of one entry would be background in the other
-        if len(own) > 1:
-            yield Kind.SAME_FILE, f'has {name} {len(own)} times in images, with the ids {some(own)}'
+    for name, numbers in ids.items():  # objects of one entry would be background in the other
+        if len(numbers) > 1:
+            yield Kind.SAME_FILE, f'has {name} {len(numbers)} times in images, with the ids {some(numbers)}'
 
 
 def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has_corners: bool, needs_masks: bool,
@@ -101,10 +101,11 @@ def _faults_of_shape(annotation: Entry, image: Entry, known: dict[Any, str], has
 def _faults_of_areas(annotations: Sequence[Entry], images: dict[Any, Entry]) -> Iterator[Fault]:
     """Yields areas that cannot be right, for boxes without a fault."""
     for index, (area, source) in wrong_areas(annotations).items():
-        one = annotations[index]
-        (x, y, width, height), image = one['bbox'], images.get(one['image_id'])
-        if image and one['area'] > 0 and not _fault_of_extent(x, y, x + width, y + height, image):
-            yield Kind.AREA, (f'has area {one["area"]:g} in annotation {one["id"]} of {image["file_name"]}, but its '
+        annotation = annotations[index]
+        (x, y, width, height), image = annotation['bbox'], images.get(annotation['image_id'])
+        if image and annotation['area'] > 0 and not _fault_of_extent(x, y, x + width, y + height, image):
+            yield Kind.AREA, (f'has area {annotation["area"]:g} in annotation {annotation["id"]} of '
+                              f'{image["file_name"]}, but its '
                               f'{source} has {area:.0f} pixels')
 
 
@@ -132,16 +133,17 @@ def _objects_said_twice(annotations: Sequence[Entry], names: dict[Any, str], ima
                         ) -> Iterator[Fault]:
     """Yields a fault for each annotation with the image, class and place of an earlier one."""
     by_place: dict[tuple[Any, ...], list[Entry]] = {}
-    for one in annotations:
-        key = (one['image_id'], one['category_id'], bool(one.get('iscrowd')), *one['bbox'])
+    for annotation in annotations:
+        key = (annotation['image_id'], annotation['category_id'], bool(annotation.get('iscrowd')), *annotation['bbox'])
         others = by_place.setdefault(key, [])
-        first = next((other for other in others if other.get('segmentation') == one.get('segmentation')), None)
+        first = next((other for other in others if other.get('segmentation') == annotation.get('segmentation')), None)
         if first is None:
-            others.append(one)
-        elif one['image_id'] in images:
+            others.append(annotation)
+        elif annotation['image_id'] in images:
+            file_name = images[annotation['image_id']]['file_name']
             yield Kind.SAID_TWICE, (
-                f'has {names.get(one["category_id"])!r} at {one["bbox"]} of {images[one["image_id"]]["file_name"]} '
-                f'twice, in annotations {first["id"]} and {one["id"]}: let the command new-config leave one out')
+                f'has {names.get(annotation["category_id"])!r} at {annotation["bbox"]} of {file_name} '
+                f'twice, in annotations {first["id"]} and {annotation["id"]}: let the command new-config leave one out')
 
 
 def _faults_of_categories(categories: Sequence[str], classes: Sequence[str], is_evaluated: bool) -> Iterator[Fault]:
@@ -159,9 +161,9 @@ def _faults_of_categories(categories: Sequence[str], classes: Sequence[str], is_
     elif missing:
         yield Kind.CLASS_UNUSED, without
     if listed != list(classes[:len(listed)]):
-        ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
-        yield Kind.CLASS_ORDER, (f'lists {theirs!r} where the classes have {ours!r}, and mmdet numbers labels in the '
-                                 'order of the file')
+        class_name, category = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
+        yield Kind.CLASS_ORDER, (f'lists {category!r} where the classes have {class_name!r}, and mmdet numbers labels '
+                                 'in the order of the file')
 
 
 def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:

@@ -167,7 +167,7 @@ def _check_limits(model: dict[str, Any], scope: str | None, classes: Classes) ->
     """Finds settings of a model with which the first validation would fail."""
     for key in limits_of_boxes(model, classes, scope):
         if key.value != key.needed:
-            queries = ' and '.join(f'{one} is {one.value}' for one in keys_of_queries(model, scope))
+            queries = ' and '.join(f'{key} is {key.value}' for key in keys_of_queries(model, scope))
             yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
                           f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
     if slides_without_windows(model, scope):
@@ -197,51 +197,52 @@ def _check_evaluator(name: str, evaluator: Any, dataset: dict[str, Any]) -> Iter
 
 def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
     """Yields why a metric of COCO, which reads another annotation file, does not fit a dataset."""
-    own, file = _annotation_file(dataset), str(metric['ann_file'])
+    tested_file, file = _annotation_file(dataset), str(metric['ann_file'])
     try:
-        annotated, tested = read_coco(file, metric.get('backend_args')), read_coco(own, dataset.get('backend_args'))
+        annotated = read_coco(file, metric.get('backend_args'))
+        tested = read_coco(tested_file, dataset.get('backend_args'))
     except (FileNotFoundError, UserError) as error:
         yield f'is {file}, which cannot be read ({first_line(error).rstrip(".")})'
         return
-    images = {one['id']: one for one in annotated['images']}
-    unknown = [one for one in tested['images'] if one['id'] not in images]
+    images = {image['id']: image for image in annotated['images']}
+    unknown = [image for image in tested['images'] if image['id'] not in images]
     if unknown:
-        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images of {own}'
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images of {tested_file}'
         return
-    for one in tested['images']:
-        other = images[one['id']]
-        if not _is_same_name(one['file_name'], other['file_name']):
-            yield (f'is {file}, which names the image with id {one["id"]} {other["file_name"]}, but its name is '
-                   f'{one["file_name"]} in {own}')
+    for image in tested['images']:
+        other = images[image['id']]
+        if not _is_same_name(image['file_name'], other['file_name']):
+            yield (f'is {file}, which names the image with id {image["id"]} {other["file_name"]}, but its name is '
+                   f'{image["file_name"]} in {tested_file}')
             return
-        if (one['width'], one['height']) != (other['width'], other['height']):
+        if (image['width'], image['height']) != (other['width'], other['height']):
             yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but it has '
-                   f'{one["width"]} x {one["height"]} in {own}')
+                   f'{image["width"]} x {image["height"]} in {tested_file}')
             return
-    boxes, others = ({(one['image_id'], *map(round, one['bbox'])) for one in coco['annotations']}
+    boxes, others = ({(annotation['image_id'], *map(round, annotation['bbox'])) for annotation in coco['annotations']}
                      for coco in (tested, annotated))
     if boxes and boxes.isdisjoint(others):  # such as another split, with ids and names that begin anew
-        yield f'is {file}, which has none of the {len(boxes)} objects of {own}'
+        yield f'is {file}, which has none of the {len(boxes)} objects of {tested_file}'
 
 
 def _is_same_name(name: str, other: str) -> bool:
     """Returns whether two names end with the same parts; one of them may have more folders."""
-    parts, others = (posixpath.normpath(one).split('/') for one in (name, other))
+    parts, others = (posixpath.normpath(path).split('/') for path in (name, other))
     length = min(len(parts), len(others))
     return parts[-length:] == others[-length:]
 
 
 def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator[str]:
     """Yields which images of a panoptic dataset the file of a metric lacks; its segments are no objects with ids."""
-    own, file = _annotation_file(dataset), str(metric['ann_file'])
+    tested_file, file = _annotation_file(dataset), str(metric['ann_file'])
     try:
         annotated = {*image_ids(file, metric.get('backend_args'))}
-        tested = image_ids(own, dataset.get('backend_args'))
+        tested = image_ids(tested_file, dataset.get('backend_args'))
     except (FileNotFoundError, UserError) as error:
-        yield f'is {file}, which cannot be compared with {own} ({first_line(error).rstrip(".")})'
+        yield f'is {file}, which cannot be compared with {tested_file} ({first_line(error).rstrip(".")})'
         return
     if unknown := [id for id in tested if id not in annotated]:
-        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {own}'
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {tested_file}'
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
@@ -251,14 +252,14 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
     for plan in plan_checks(cfg, splits):
         # Pipelines compare sizes while they load.
         turned = check_sizes(plan.samples, len(plan.samples) // LOOKED_AT + 1)
-        plan.findings.extend(one for one in turned if one.kind is Kind.TURNED)
+        plan.findings.extend(finding for finding in turned if finding.kind is Kind.TURNED)
         for kind in Kind:
-            found = [finding for finding in plan.findings if finding.kind is kind]
-            if found and kind in plan.fatal:
-                raise UserError(_error(found, plan.name))
-            if found and kind is not Kind.NOT_CHECKED:
-                sentence = f'{sentence_of(found)}; the command check finds all.'
-                if found[0].is_error:
+            findings = [finding for finding in plan.findings if finding.kind is kind]
+            if findings and kind in plan.fatal:
+                raise UserError(_error(findings, plan.name))
+            if findings and kind is not Kind.NOT_CHECKED:
+                sentence = f'{sentence_of(findings)}; the command check finds all.'
+                if findings[0].is_error:
                     print_log(sentence, 'current', logging.WARNING)
                 else:
                     show(f'note: {sentence}')

@@ -40,23 +40,23 @@ class SampleFiles(NamedTuple):
 
 def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the dotted name and the config of a dataset `cfg`, or of those that it wraps, as ConcatDataset does."""
-    inner = [(key, one) for key, one in [
-        *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
-        ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]
+    inner = [(key, part) for key, part in [
+        *((f'datasets.{index}', part) for index, part in enumerate(_listed(cfg.get('datasets')))),
+        ('dataset', cfg.get('dataset'))] if isinstance(part, dict) and 'type' in part]
     if not inner:
         yield name, cfg
-    for key, one in inner:
-        yield from unwrap(one, f'{name}.{key}')
+    for key, part in inner:
+        yield from unwrap(part, f'{name}.{key}')
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
     wrapped = [*_listed(getattr(dataset, 'datasets', None)),
                *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
-    inner = [one for one in wrapped if isinstance(one, Dataset)]
+    inner = [part for part in wrapped if isinstance(part, Dataset)]
     if not inner:
         yield dataset
-    for one in inner:
-        yield from unwrap_built(one)
+    for part in inner:
+        yield from unwrap_built(part)
 
 
 def _listed(value: Any) -> Sequence[Any]:

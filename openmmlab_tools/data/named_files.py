@@ -46,19 +46,19 @@ def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[
     if layout == 'panoptic' and _loads('LoadPanopticAnnotations', cfg) and (folder := dataset.data_prefix.get('seg')):
         maps = {os.path.join(folder, os.path.relpath(path, dataset.data_prefix['img']).replace('.jpg', '.png'))
                 for path in images}  # as mmdet does
-    found = [Finding(kind, path, fault) for kind, paths in ((Kind.IMAGE, images), (Kind.LABEL_MAP, maps))
+    findings = [Finding(kind, path, fault) for kind, paths in ((Kind.IMAGE, images), (Kind.LABEL_MAP, maps))
              for path in sorted(paths) if (fault := fault_of(path))]
     known = {_place(path) for path in images | maps}
     if layout != 'label maps':
         beside = [os.path.join(folder, name) for folder in dict.fromkeys(
             os.path.dirname(path) or os.curdir for path in images) if can_list(folder) for name in names_in(folder)]
-        what = f'is not named by {dataset.ann_file}'
+        reason = f'is not named by {dataset.ann_file}'
     else:  # a list of names may be a part of the folder
         root = dataset.data_prefix['img_path']
-        what = f'does not end with {dataset.img_suffix} (img_suffix)'
+        reason = f'does not end with {dataset.img_suffix} (img_suffix)'
         beside = [os.path.join(root, name) for name in listed(dataset, root) if not name.endswith(
             (dataset.img_suffix, dataset.seg_map_suffix))] if not dataset.ann_file and can_list(root) else []
-    return found + [Finding(Kind.NOT_NAMED, path, what) for path in sorted(beside)
+    return findings + [Finding(Kind.NOT_NAMED, path, reason) for path in sorted(beside)
                     if path.lower().endswith(IMAGE_SUFFIXES) and _place(path) not in known]
 
 
@@ -81,14 +81,14 @@ def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = Non
     """Compares sizes of a sample's files, as they are loaded, and of its annotations. A note if EXIF data turns the
     image (see `orientation`), and sizes do not tell whether its annotations are turned, too.
     """
-    for kind, file, one, other, but in (
+    for kind, file, size, other, but in (
             (Kind.IMAGE_SIZE, sample.image, image, sample.size, '{} x {} in the annotations'),
             (Kind.LABEL_MAP_SIZE, sample.label_map, label_map, image, 'its image {} x {}')):
-        if one and other and one != other:
-            cause = ', which its EXIF data turns' if turn >= 5 and one == other[::-1] else ''
-            yield Finding(kind, str(file), f'is {one[0]} x {one[1]} pixels (height x width), but {but.format(*other)}'
+        if size and other and size != other:
+            cause = ', which its EXIF data turns' if turn >= 5 and size == other[::-1] else ''
+            yield Finding(kind, str(file), f'is {size[0]} x {size[1]} pixels (height x width), but {but.format(*other)}'
                           + cause)
-        elif one and other and turn > 1 and (turn < 5 or one[0] == one[1]):
+        elif size and other and turn > 1 and (turn < 5 or size[0] == size[1]):
             yield Finding(Kind.TURNED, sample.image, f'is turned when it is loaded (EXIF orientation {turn}), and '
                           'sizes do not tell whether its annotations are, too: if they are not, remove its EXIF data')
 
@@ -96,7 +96,7 @@ def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = Non
 def check_sizes(samples: Sequence[SampleFiles], step: int = 1) -> list[Finding]:
     """Compares sizes by the headers of local files, of each `step`-th sample; other checks tell what cannot be read."""
     with ThreadPoolExecutor() as threads:
-        return [finding for found in threads.map(_check, samples[::step]) for finding in found]
+        return [finding for findings in threads.map(_check, samples[::step]) for finding in findings]
 
 
 def _check(sample: SampleFiles) -> list[Finding]:

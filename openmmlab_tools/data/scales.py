@@ -39,7 +39,7 @@ class Trained(NamedTuple):
 
 
 def _range(least: float, most: float) -> str:
-    return ' to '.join(dict.fromkeys(f'{one:.3g}' for one in (least, most)))
+    return ' to '.join(dict.fromkeys(f'{scale:.3g}' for scale in (least, most)))
 
 
 def scale_of(sample: Any, default: float | None = None) -> float | None:
@@ -66,22 +66,22 @@ def summarized(seen: Sequence[tuple[int, int, float | None]]) -> dict[str, Any]:
 
 def shown(size: Sequence[int], resizes: Sequence[Any]) -> tuple[float, float]:
     """Returns the scale of width and height at which transforms show an image of a height and width."""
-    found = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
-    for one in resizes:
-        found = one(found)
-    width, height = found['scale_factor']
+    sample = dict(img=np.zeros(size, np.uint8), img_shape=size, scale_factor=(1., 1.))
+    for resize in resizes:
+        sample = resize(sample)
+    width, height = sample['scale_factor']
     return float(width), float(height)
 
 
 def _measured(cfg: Config) -> dict[str, Any] | None:
     """Returns the middle size of a config's images of training, if they are at hand, and their scales."""
     seen: list[tuple[int, int, float | None]] = []
-    for _, one in unwrap((cfg.get('train_dataloader') or {}).get('dataset') or {}, ''):
+    for _, dataset_cfg in unwrap((cfg.get('train_dataloader') or {}).get('dataset') or {}, ''):
         with suppress(Exception):  # datasets and files can raise any error, and this is for a note
-            dataset: Any = build_unread(one)
+            dataset: Any = build_unread(dataset_cfg)
             folder = dataset.data_prefix.get('img') or dataset.data_prefix['img_path']
             names = [] if '://' in folder else listed(dataset, folder, IMAGE_SUFFIXES)
-            steps = one.get('pipeline') or ()
+            steps = dataset_cfg.get('pipeline') or ()
             resizes = [TRANSFORMS.build(step) for step in steps
                        if any('Resize' in str(part.get('type')) for _, part in walk(step))]
             for size in [read_header(Path(folder, name))[:2] for name in names[::len(names) // MEASURED + 1]]:
@@ -100,7 +100,8 @@ class Scales:
 
     def __init__(self, transforms: list[Any], meta: Mapping[str, Any], cfg: Config) -> None:
         self.transforms, self.meta, self.cfg = transforms, meta, cfg
-        self.at = next((index for index, one in enumerate(transforms) if 'Resize' in type(one).__name__), None)
+        self.at = next((index for index, transform in enumerate(transforms) if 'Resize' in type(transform).__name__),
+                       None)
         self.told: set[str] = set()  # what is told only once
         self.remedy = ''
         transforms.append(self)
@@ -158,7 +159,7 @@ class Scales:
         mean = _mean(pair)
         if getattr(self.transforms[self.at], 'keep_ratio', True):
             pair = mean, mean  # they differ by rounding
-        width, height = (one * min(max(mean, least), most) / mean for one in pair)
+        width, height = (side * min(max(mean, least), most) / mean for side in pair)
         return width, height
 
     def tell(self, key: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a config does with its data: its datasets, and for each of them the loaders, metrics and model that use it."""
+"""A config and its data: the datasets, and for each of them the loaders, metrics and model that use it."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -53,10 +53,10 @@ def curves(scores: np.ndarray, flags: Sequence[tuple[np.ndarray, np.ndarray]], w
     for is_hit, is_ignored in flags:
         hits, ignored = np.flatnonzero(is_hit), np.flatnonzero(is_ignored)
         ends = last[np.unique(np.searchsorted(last, hits))]
-        found = _sums(weights, hits, ends)
-        precision = found / (boxes[ends] - _sums(weights, ignored, ends) + np.spacing(1))
+        true_boxes = _sums(weights, hits, ends)
+        precision = true_boxes / (boxes[ends] - _sums(weights, ignored, ends) + np.spacing(1))
         precision = np.maximum.accumulate(precision[::-1])[::-1]
-        yield Curves(precision, np.diff(np.searchsorted(RECALLS, found / totals, side='right'), axis=0, prepend=0))
+        yield Curves(precision, np.diff(np.searchsorted(RECALLS, true_boxes / totals, side='right'), axis=0, prepend=0))
 
 
 def _sums(weights: np.ndarray, chosen: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -73,14 +73,14 @@ def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndar
     An image has the number of `objects` of each class, and boxes: the label, the score, and in which of `IOUS` the box
     is a hit, or lies on an ignored object.
     """
-    objects = np.array([one['objects'] for one in images])
-    boxes = [(index, *box) for index, one in enumerate(images) for box in one[kind]]
+    objects = np.array([image['objects'] for image in images])
+    boxes = [(index, *box) for index, image in enumerate(images) for box in image[kind]]
     index, label, score, hits, ignored = np.array(boxes, float).reshape(-1, 5).T
     bits = 1 << np.arange(len(IOUS))
     order = np.lexsort((-score, label))
     starts = np.searchsorted(label[order], np.arange(objects.shape[1] + 1))
     by_image, totals = weights.T.astype(np.int32), weights @ objects
-    found = np.full((3, *totals.shape), np.nan)  # the mean, at IoU 0.5 and at 0.75
+    values = np.full((3, *totals.shape), np.nan)  # the mean, at IoU 0.5 and at 0.75
     known = np.flatnonzero(objects.any(0)).tolist()
     for number in watched(known, f'{len(weights)} draws of {len(images)} images, by class'):
         chosen = order[starts[number]:starts[number + 1]]
@@ -89,9 +89,9 @@ def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndar
         rows = np.flatnonzero(totals[:, number])
         for part in np.array_split(rows, max(1, len(rows) * len(chosen) // CELLS)):
             copies = by_image[index[chosen].astype(int)][:, part]
-            areas = [one.areas for one in curves(score[chosen], flags, copies, totals[part, number])]
-            found[:, part, number] = np.mean(areas, axis=0), areas[0], areas[5]
-    return dict(zip(('AP', 'AP50', 'AP75'), mean_of_known(found, 2), strict=True), by_class=found[0])
+            areas = [curve.areas for curve in curves(score[chosen], flags, copies, totals[part, number])]
+            values[:, part, number] = np.mean(areas, axis=0), areas[0], areas[5]
+    return dict(zip(('AP', 'AP50', 'AP75'), mean_of_known(values, 2), strict=True), by_class=values[0])
 
 
 def mean_of_known(values: np.ndarray, axis: int) -> np.ndarray:

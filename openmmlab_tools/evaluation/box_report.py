@@ -38,8 +38,8 @@ class Boxes:
     kinds: Sequence[str] = ('bbox',)
 
     def __post_init__(self) -> None:
-        self.boxes = [dict(one, id=number) for number, one in enumerate(by_score(self.boxes), start=1)]
-        sizes = [dict(one, file_name='') for one in self.images]  # hotcoco refuses names that are not UTF-8
+        self.boxes = [dict(box, id=number) for number, box in enumerate(by_score(self.boxes), start=1)]
+        sizes = [dict(image, file_name='') for image in self.images]  # hotcoco refuses names that are not UTF-8
         self.truth = COCO(dict(images=sizes, annotations=self.objects, categories=[
             dict(id=index, name=name) for index, name in enumerate(self.classes, start=1)]))
 
@@ -56,22 +56,23 @@ def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry
     checksum of the objects.
     """
     truth: dict[int, int] = defaultdict(int)
-    for one in data.objects:
-        own = [one.get(key) for key in ('category_id', 'bbox', 'iscrowd', 'segmentation')]
-        truth[one['image_id']] = crc32(repr(own).encode(), truth[one['image_id']])
-    images: dict[int, Entry] = {one['id']: dict(
+    for instance in data.objects:
+        fields = [instance.get(key) for key in ('category_id', 'bbox', 'iscrowd', 'segmentation')]
+        truth[instance['image_id']] = crc32(repr(fields).encode(), truth[instance['image_id']])
+    images: dict[int, Entry] = {image['id']: dict(
         objects=[0] * len(data.classes), **{kind: [] for kind in evaluations}, found=[], wrong=0,
-        truth=truth[one['id']]) for one in data.images}
+        truth=truth[image['id']]) for image in data.images}
     bits = 1 << np.arange(len(IOUS))
     for kind, evaluation in evaluations.items():
-        for one in filter(None, evaluation.eval_imgs):
-            image, label = images[one['image_id']], one['category_id'] - 1
-            matched, ignored = (np.array(one[key], int).reshape(len(IOUS), -1) for key in ('dtMatched', 'dtIgnore'))
+        for result in filter(None, evaluation.eval_imgs):
+            image, label = images[result['image_id']], result['category_id'] - 1
+            matched, ignored = (np.array(result[key], int).reshape(len(IOUS), -1) for key in ('dtMatched', 'dtIgnore'))
             hits, ignored = bits @ (matched & ~ignored), bits @ ignored  # a box on a crowd is matched, too
-            image[kind] += [[label, *box] for box in zip(one['dtScores'], hits.tolist(), ignored.tolist(), strict=True)]
+            image[kind] += [[label, *box]
+                            for box in zip(result['dtScores'], hits.tolist(), ignored.tolist(), strict=True)]
             if kind == 'bbox':
-                scores = dict(zip(one['dtIds'], one['dtScores'], strict=True))
-                counted = [match for match, is_ignored in zip(one['gtMatches'][0], one['gtIgnore'], strict=True)
+                scores = dict(zip(result['dtIds'], result['dtScores'], strict=True))
+                counted = [match for match, is_ignored in zip(result['gtMatches'][0], result['gtIgnore'], strict=True)
                            if not is_ignored]
                 image['objects'][label] += len(counted)
                 image['found'] += [[label, scores.get(match, 0.)] for match in counted]
@@ -83,10 +84,10 @@ def curves(data: Boxes, evaluation: COCOeval) -> list[Entry]:
     the score that boxes must exceed for it: 0 and 1 for a class of which nothing is found.
     """
     precision = precision_of(evaluation)[0, :, :, 0, 0].T.clip(0).tolist()  # -1 without objects
-    found = match(evaluation.coco_gt, evaluation.coco_dt, within_classes=True)
-    best = [one or (1., 0.) for one in best_scores(found)]
+    matched = match(evaluation.coco_gt, evaluation.coco_dt, within_classes=True)
+    best = [score or (1., 0.) for score in best_scores(matched)]
     return [dict(name=name, objects=objects, score=score, f1=f1, precision=line) for name, objects, (score, f1), line
-            in zip(data.classes, found.objects.tolist(), best, precision, strict=True)]
+            in zip(data.classes, matched.objects.tolist(), best, precision, strict=True)]
 
 
 def quarters(areas: np.ndarray) -> list[tuple[float, float]]:
@@ -100,8 +101,8 @@ def by_size(data: Boxes, matched: Mapping[int, Entry]) -> dict[str, list[Entry]]
     """Returns AP of the boxes by quarters of the sides of objects and of images: the roots of their areas, in pixels.
     `matched` is what `matches` returns.
     """
-    areas = np.array([one['area'] for one in data.objects if not one['iscrowd']])
-    pixels = {one['id']: one['width'] * one['height'] for one in data.images}
+    areas = np.array([instance['area'] for instance in data.objects if not instance['iscrowd']])
+    pixels = {image['id']: image['width'] * image['height'] for image in data.images}
     parts = dict(objects=quarters(areas) if len(areas) else [], images=quarters(np.array([*pixels.values()])))
     evaluation = data.evaluate(data.boxes, areas=parts['objects'])
     precision = precision_of(evaluation)[..., 1:, 0]  # IoU, recall, class, area
@@ -126,33 +127,35 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
         no object or no box; objects that are `missed`, and boxes that are `wrong`. Then the boxes that contradict the
         labels, the surest first, with a `suspect`: 'class', 'place' or 'missing', and the object as their `label`.
     """
-    boxes = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
+    boxes = [box for box in data.boxes if box['score'] > least[box['category_id'] - 1]]
     confusion = match(data.truth, data.truth.load_res(boxes), within_classes=False).table()
     # hotcoco's diagnostics count boxes on ignored objects as wrong, its matches do not.
-    on_ignored = {number for one in filter(None, data.evaluate(boxes).eval_imgs)
-                  for number, is_ignored in zip(one['dtIds'], one['dtIgnore'][0], strict=True) if is_ignored}
-    boxes = [one for number, one in enumerate(boxes, start=1) if number not in on_ignored]
+    on_ignored = {number for box in filter(None, data.evaluate(boxes).eval_imgs)
+                  for number, is_ignored in zip(box['dtIds'], box['dtIgnore'][0], strict=True) if is_ignored}
+    boxes = [box for number, box in enumerate(boxes, start=1) if number not in on_ignored]
     evaluation = data.evaluate(boxes)
     told = evaluation.image_diagnostics(IOUS[0], 0)
     of_objects, of_boxes = (sorted(told[key].items()) for key in ('gt_status', 'dt_status'))  # theirs have no order
-    objects, free = {one['id']: one for one in data.objects}, defaultdict[tuple[int, int], list[Entry]](list)
+    objects = {instance['id']: instance for instance in data.objects}
+    free = defaultdict[tuple[int, int], list[Entry]](list)
     for number, status in of_objects:
         if status == 'fn':
             free[objects[number]['image_id'], objects[number]['category_id']].append(objects[number])
-    found = {one['dt_id']: (one['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
-                            objects.get(one['gt_id'])) for one in told['label_errors']}
+    labels = {fault['dt_id']: (
+        fault['type'].removesuffix('_annotation').removeprefix('wrong_').replace('label', 'class'),
+        objects.get(fault['gt_id'])) for fault in told['label_errors']}
     for number, status in of_boxes:
         box = boxes[number - 1]
         near = free[box['image_id'], box['category_id']]
-        if status == 'fp' and number not in found and near:
-            overlaps = np.array(iou([box['bbox']], [one['bbox'] for one in near], [0] * len(near)))[0]
+        if status == 'fp' and number not in labels and near:
+            overlaps = np.array(iou([box['bbox']], [box['bbox'] for box in near], [0] * len(near)))[0]
             if overlaps.max() >= NEAR:
-                found[number] = 'place', near[int(overlaps.argmax())]
+                labels[number] = 'place', near[int(overlaps.argmax())]
     judged = dict(confusion=confusion.tolist(),
                   missed=[objects[number] for number, status in of_objects if status == 'fn'],
                   wrong=[boxes[number - 1] for number, status in of_boxes if status == 'fp'])
     return judged, sorted((dict(boxes[number - 1], suspect=kind, label=label) for number, (kind, label)
-                           in found.items()), key=lambda one: (-one['score'], one['id']))
+                           in labels.items()), key=lambda box: (-box['score'], box['id']))
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
@@ -162,9 +165,9 @@ def summarize(data: Boxes) -> dict[str, Any]:
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
     images, first = matches(data, evaluations), evaluations['bbox']
     lines = curves(data, first)
-    judged, suspects = judge(data, [one['score'] for one in lines])
-    for one in (*judged['missed'], *judged['wrong']):
-        images[one['image_id']]['wrong'] += 1
+    judged, suspects = judge(data, [line['score'] for line in lines])
+    for error in (*judged['missed'], *judged['wrong']):
+        images[error['image_id']]['wrong'] += 1
     return dict(classes=[*data.classes], metrics=intervals([*images.values()], data.kinds), curves=lines,
                 by_size=by_size(data, images), errors=first.tide_errors(), calibration=first.calibration(), **judged,
-                suspects=suspects, images={one['file_name']: images[one['id']] for one in data.images})
+                suspects=suspects, images={image['file_name']: images[image['id']] for image in data.images})

@@ -32,43 +32,44 @@ def check_classes(classes: Sequence[str], other: Mapping[str, Any]) -> None:
                         'compare with a test on the same data.')
 
 
-def compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def compare(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Compares two reports by the images that both have with the same truth.
 
     Returns:
         The number of `images`, a `difference` for each kind and metric (see `Difference`), and a `verdict`, which
         follows from p of the first metric.
     """
-    check_classes(own['classes'], other)
-    pairs = [(one, other['images'][name]) for name, one in own['images'].items() if name in other['images']]
+    check_classes(report['classes'], other)
+    pairs = [(image, other['images'][name]) for name, image in report['images'].items() if name in other['images']]
     pairs = [pair for pair in pairs if pair[0]['truth'] == pair[1]['truth']]
-    kinds = [kind for kind in KINDS if kind in own['metrics'] and kind in other['metrics']]
-    if not kinds or not any(any(one['objects']) for one, _ in pairs):
+    kinds = [kind for kind in KINDS if kind in report['metrics'] and kind in other['metrics']]
+    if not kinds or not any(any(image['objects']) for image, _ in pairs):
         raise UserError('the report to compare with has no image of this test with the same truth: compare with a '
                         'test on the same data.')
-    found = {kind: differences(pairs, kind) for kind in kinds}
-    (name, first), = [*found[kinds[0]].items()][:1]
-    is_exact = own['is_exact'] and other['is_exact']
-    return dict(images=len(pairs), difference=found, is_exact=is_exact, verdict=_verdict(
+    by_kind = {kind: differences(pairs, kind) for kind in kinds}
+    (name, first), = [*by_kind[kinds[0]].items()][:1]
+    is_exact = report['is_exact'] and other['is_exact']
+    return dict(images=len(pairs), difference=by_kind, is_exact=is_exact, verdict=_verdict(
         name, first, len(pairs), sum(_differ(pair, kinds[0]) for pair in pairs)) + (
             '' if is_exact else '; the batches of the two tests may have a part in it'))
 
 
 def _differ(pair: Pair, kind: str) -> bool:
-    first, second = (sorted(one[kind]) if kind in ('bbox', 'segm') else one[kind] for one in pair)
+    first, second = (sorted(image[kind]) if kind in ('bbox', 'segm') else image[kind] for image in pair)
     return bool(first != second)
 
 
-def _verdict(name: str, found: Difference, images: int, differing: int) -> str:
-    assert found.value is not None
-    is_told = found.p <= 1 - CONFIDENCE
-    numbers = [f'{name} differs by {found.value:+.3f}', f'p = {found.p:.3f}']
-    if found.low is not None:
-        numbers.append(f'{CONFIDENCE:.0%} interval {found.low:+.3f} to {found.high:+.3f}')
+def _verdict(name: str, difference: Difference, images: int, differing: int) -> str:
+    assert difference.value is not None
+    is_told = difference.p <= 1 - CONFIDENCE
+    numbers = [f'{name} differs by {difference.value:+.3f}', f'p = {difference.p:.3f}']
+    if difference.low is not None:
+        numbers.append(f'{CONFIDENCE:.0%} interval {difference.low:+.3f} to {difference.high:+.3f}')
     smallest = 2.0 ** (1 - max(differing, 1))
     few = (f'; too few images: the models differ on {differing}, so p cannot be below {smallest:.2g}'
            if smallest > 1 - CONFIDENCE and differing else '')
-    verdict = ('better' if found.value > 0 else 'worse') if is_told else 'not significantly different on these images'
+    verdict = ('better' if difference.value > 0
+               else 'worse') if is_told else 'not significantly different on these images'
     return f'{verdict}: {numbers[0]} ({", ".join(numbers[1:])}, {images} image{"s" * (images != 1)}{few})'
 
 
@@ -78,17 +79,17 @@ def differences(pairs: Sequence[Pair], kind: str, count: int = DRAWS) -> dict[st
     draws, swaps = Draws(len(pairs), count=count), swapped(len(pairs), count)
     # The weights are for the results of the first model, then for those of the second one.
     none, stay = np.zeros_like(draws.weights), 1 - swaps
-    own, other = (KINDS[kind]([*first, *second], kind, np.block(weights)) for weights in (
+    first_metrics, other = (KINDS[kind]([*first, *second], kind, np.block(weights)) for weights in (
         [[draws.weights, none], [stay, swaps]], [[none, draws.weights], [swaps, stay]]))
-    images = sum(any(one['objects']) for one in first)
-    found, is_different = {}, any(_differ(pair, kind) for pair in pairs)
-    for name in own:
+    images = sum(any(image['objects']) for image in first)
+    by_metric, is_different = {}, any(_differ(pair, kind) for pair in pairs)
+    for name in first_metrics:
         if name != 'by_class':
-            values = own[name] - other[name]
+            values = first_metrics[name] - other[name]
             p = p_value(values[0], values[len(draws.weights):])
             ends = draws.interval(values[:len(draws.weights)], images, least=-1)
-            found[name] = Difference(*_agreeing(ends, p), p) if is_different else Difference(0., 0., 0., 1.)
-    return found
+            by_metric[name] = Difference(*_agreeing(ends, p), p) if is_different else Difference(0., 0., 0., 1.)
+    return by_metric
 
 
 def swapped(images: int, count: int = DRAWS) -> np.ndarray:
@@ -105,11 +106,11 @@ def p_value(value: float, values: np.ndarray) -> float:
     return float(np.mean(abs(values) >= abs(value) - 1e-9))
 
 
-def _agreeing(found: Interval, p: float) -> Interval:
+def _agreeing(interval: Interval, p: float) -> Interval:
     """Returns an interval that contains 0 if and only if the test, which is exact, does not tell the models apart."""
-    value, low, high = found
+    value, low, high = interval
     if value is None or low is None or high is None:
-        return found
+        return interval
     if p > 1 - CONFIDENCE:
         return value, min(low, 0), max(high, 0)
     return value, (max(low, 0) if value > 0 else low), (min(high, 0) if value < 0 else high)

@@ -46,7 +46,7 @@ class Confusion:
     @property
     def metric(self) -> Any:
         """The metric that has compared boxes; None in other processes, and for pixels."""
-        return next((one for one in self.metrics if getattr(one, 'compared', None)), None)
+        return next((metric for metric in self.metrics if getattr(metric, 'compared', None)), None)
 
     @property
     def boxes(self) -> tuple[COCO, COCO] | None:
@@ -76,7 +76,7 @@ class Confusion:
         boxes, hits = (torch.from_numpy(np.bincount(matches.predicted[chosen], minlength=number))
                        for chosen in (is_sure, is_sure & matches.is_hit))
         objects = torch.from_numpy(matches.objects)
-        best = [one or (math.nan, math.nan) for one in best_scores(matches)]
+        best = [score or (math.nan, math.nan) for score in best_scores(matches)]
         return {'objects': objects.tolist(),
                 **{f'{KINDS[kind]} AP': values for kind, values in self.metric.ap_by_class.items()},
                 'box recall': (hits / objects).tolist(), 'box precision': (hits / boxes).tolist(),

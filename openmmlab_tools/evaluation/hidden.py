@@ -30,7 +30,8 @@ def _of_boxes(confusion: Confusion, test_cfg: Any) -> Iterator[str]:
             if metric.untested:
                 yield (f'The annotation file lists {metric.untested} more images. They were not tested and do '
                        'not count.')
-            empty = metric.compared[0].imgs.keys() - {one['image_id'] for one in metric.compared[0].anns.values()}
+            empty = metric.compared[0].imgs.keys() - {annotation['image_id']
+                                                      for annotation in metric.compared[0].anns.values()}
             if empty:
                 yield (f'{len(empty)} of {len(metric.compared[0].imgs)} images have no annotation, so each box there '
                        'counts as wrong.')
@@ -43,15 +44,16 @@ def _of_boxes(confusion: Confusion, test_cfg: Any) -> Iterator[str]:
 
 def _crowded(coco: COCO, limit: int) -> list[int]:
     """Returns the numbers of boxes of each image and class that has more than a limit."""
-    counts = Counter((one['image_id'], one['category_id']) for one in coco.anns.values() if not one['iscrowd'])
+    counts = Counter((annotation['image_id'], annotation['category_id']) for annotation in coco.anns.values()
+                     if not annotation['iscrowd'])
     return [count for count in counts.values() if count > limit]
 
 
 def _of_pixels(confusion: Confusion) -> Iterator[str]:
-    counts: Any = [one.to_dense() for one in confusion.counts.values()]
-    outside = [int(one[-1].sum()) for one in counts]
+    counts: Any = [count.to_dense() for count in confusion.counts.values()]
+    outside = [int(count[-1].sum()) for count in counts]
     if any(outside):
         yield (f'{sum(outside)} pixels in {sum(map(bool, outside))} label maps have labels that are no class, and '
                f'count as wrong: set ignore_index of the metric, which is {confusion.ignored}, to ignore one.')
-    if empty := sum(not one.any() for one in counts):
+    if empty := sum(not count.any() for count in counts):
         yield f'{empty} of {len(counts)} label maps have ignored labels only, so predictions there do not count.'

@@ -25,7 +25,7 @@ def pixel_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.nd
     """Returns the mean IoU, `(R,)`, and `by_class`, `(R, C)`. An image has, for each class, the number of pixels in the
     intersection and in the union of truth and prediction.
     """
-    both, either = (weights @ np.array([one[kind][part] for one in images]) for part in (0, 1))
+    both, either = (weights @ np.array([image[kind][part] for image in images]) for part in (0, 1))
     with np.errstate(invalid='ignore'):
         by_class = both / np.where(either, either, np.nan)
     return dict(mIoU=mean_of_known(by_class, 1), by_class=by_class)
@@ -107,12 +107,12 @@ def intervals(images: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> dict
     """Returns the metrics of images with their intervals, for each of some `KINDS`: three numbers, or a list of three
     for each class.
     """
-    draws, found = Draws(len(images)), dict[str, dict[str, Any]]()
-    has_objects = np.array([one['objects'] for one in images]) > 0
+    draws, by_kind = Draws(len(images)), dict[str, dict[str, Any]]()
+    has_objects = np.array([image['objects'] for image in images]) > 0
     for kind in kinds:
         values = KINDS[kind](images, kind, draws.weights)
         by_class = values.pop('by_class')
-        found[kind] = {name: draws.interval(value, int(has_objects.any(1).sum())) for name, value in values.items()}
-        found[kind]['by_class'] = [draws.interval(value, int(count)) for value, count in watched(
+        by_kind[kind] = {name: draws.interval(value, int(has_objects.any(1).sum())) for name, value in values.items()}
+        by_kind[kind]['by_class'] = [draws.interval(value, int(count)) for value, count in watched(
             [*zip(by_class.T, has_objects.sum(0), strict=True)], 'Intervals by class')]
-    return found
+    return by_kind

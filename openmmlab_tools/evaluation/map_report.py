@@ -14,7 +14,7 @@ KINDS = ('regions', 'boundaries')
 Entry = dict[str, Any]
 
 
-def count(truth: np.ndarray, found: np.ndarray, pairs: np.ndarray, ignored: int) -> Entry:
+def count(truth: np.ndarray, predicted: np.ndarray, pairs: np.ndarray, ignored: int) -> Entry:
     """Counts pixels of an image's label maps, `(H, W)`, by class; those whose true label is `ignored` or no class are
     left out, and `unknown` tells how many of the latter there are. `pairs` are those of `match_pixels`.
 
@@ -26,18 +26,18 @@ def count(truth: np.ndarray, found: np.ndarray, pairs: np.ndarray, ignored: int)
     classes, unknown, pairs = len(pairs) - 1, int(pairs[-1].sum()), pairs[:-1]
     known = (truth >= 0) & (truth < classes) & (truth != ignored)
     truth = np.where(known, truth, classes + 1)
-    found = np.where(known, np.minimum(found, classes), classes + 1)
+    predicted = np.where(known, np.minimum(predicted, classes), classes + 1)
     hits, total = pairs.diagonal(), pairs.sum(1)
     band = max(1, round(BAND * float(np.hypot(*truth.shape))))
     near = np.zeros((2, classes), int)
     for number in np.flatnonzero(total + pairs[:, :classes].sum(0)):
-        first, second = (_boundary(labels == number, band) for labels in (truth, found))
+        first, second = (_boundary(labels == number, band) for labels in (truth, predicted))
         near[:, number] = (first & second).sum(), (first | second).sum()
     return dict(
         objects=total.tolist(), regions=[hits.tolist(), (total + pairs[:, :classes].sum(0) - hits).tolist()],
         boundaries=near.tolist(), confusion=[[*map(int, cell), int(pairs[tuple(cell)])] for cell in np.argwhere(pairs)],
         wrong=float((total - hits).sum() / max(total.sum(), 1)), unknown=unknown,
-        suspects=_suspects(truth, found, classes), truth=crc32(truth.astype(np.int32).tobytes()))
+        suspects=_suspects(truth, predicted, classes), truth=crc32(truth.astype(np.int32).tobytes()))
 
 
 def _boundary(cells: np.ndarray, band: int) -> np.ndarray:
@@ -57,11 +57,11 @@ def regions(labels: np.ndarray, classes: int) -> Iterator[tuple[int, list[int], 
                 yield number, box, parts == index
 
 
-def _suspects(truth: np.ndarray, found: np.ndarray, classes: int) -> list[Entry]:
+def _suspects(truth: np.ndarray, predicted: np.ndarray, classes: int) -> list[Entry]:
     """Returns regions of a true class that are mostly predicted as one other class, with the share of it."""
     suspected = []
     for number, box, cells in regions(truth, classes):
-        votes = np.bincount(found[cells], minlength=classes)[:classes]
+        votes = np.bincount(predicted[cells], minlength=classes)[:classes]
         other, area = int(votes.argmax()), int(cells.sum())
         if other != number and votes[other] > area / 2:
             suspected.append(dict(suspect='class', category_id=other + 1, label=number + 1, bbox=box, area=area,
@@ -72,14 +72,16 @@ def _suspects(truth: np.ndarray, found: np.ndarray, classes: int) -> list[Entry]
 def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
     """Returns what a report tells of a segmentor, from what `count` returns for each image, by its name."""
     rows, confusion = [*images.values()], np.zeros((len(classes), len(classes) + 1), int)
-    for row, column, pixels in (cell for one in rows for cell in one['confusion']):
+    for row, column, pixels in (cell for counts in rows for cell in counts['confusion']):
         confusion[row, column] += pixels
     # A disagreement tells little between classes that the model takes for each other anyway.
     rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
     suspected = []
-    for number, one in ((number, one) for number, row in enumerate(rows, start=1) for one in row['suspects']):
-        column = rates[:, one['category_id'] - 1]
-        right, other = column[one['category_id'] - 1], column[one['label'] - 1]
-        suspected.append(dict(one, image_id=number, score=float(one['score'] * right / max(right + other, 1e-9))))
+    for number, suspect in ((number, suspect) for number, row in enumerate(rows, start=1)
+                            for suspect in row['suspects']):
+        column = rates[:, suspect['category_id'] - 1]
+        right, other = column[suspect['category_id'] - 1], column[suspect['label'] - 1]
+        suspected.append(dict(suspect, image_id=number,
+                              score=float(suspect['score'] * right / max(right + other, 1e-9))))
     return dict(classes=[*classes], metrics=intervals(rows, KINDS), confusion=confusion.tolist(), images=images,
-                suspects=sorted(suspected, key=lambda one: -one['score']))
+                suspects=sorted(suspected, key=lambda suspect: -suspect['score']))

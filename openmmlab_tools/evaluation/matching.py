@@ -44,25 +44,26 @@ class Matches(NamedTuple):
 
 def arrays_of(instances: Any) -> dict[str, Any]:
     """Returns the parts of `pred_instances` as arrays, and masks as run-length encodings."""
-    found = {key: value.numpy(force=True) if isinstance(value, torch.Tensor) else value
+    arrays = {key: value.numpy(force=True) if isinstance(value, torch.Tensor) else value
              for key, value in instances.items()}
-    if isinstance(masks := found.get('masks'), np.ndarray):
-        found['masks'] = mask.encode(np.asfortranarray(masks.transpose(1, 2, 0), np.uint8))
-    return found
+    if isinstance(masks := arrays.get('masks'), np.ndarray):
+        arrays['masks'] = mask.encode(np.asfortranarray(masks.transpose(1, 2, 0), np.uint8))
+    return arrays
 
 
 def predictions(results: Sequence[Mapping[str, Any]], kind: str) -> list[Entry]:
     """Returns predictions in COCO's layout, 'bbox' or 'segm', but with the label as `category_id`."""
-    found = []
-    for one in results:
-        boxes = one['bboxes'].astype(float)
+    entries = []
+    for result in results:
+        boxes = result['bboxes'].astype(float)
         boxes[:, 2:] -= boxes[:, :2]
-        scores = one.get('mask_scores', one['scores']) if kind == 'segm' else one['scores']
-        for index, row in enumerate(zip(boxes.tolist(), scores.tolist(), one['labels'].tolist(), strict=True)):
-            found.append(dict(image_id=one['img_id'], **dict(zip(('bbox', 'score', 'category_id'), row, strict=True))))
+        scores = result.get('mask_scores', result['scores']) if kind == 'segm' else result['scores']
+        for index, row in enumerate(zip(boxes.tolist(), scores.tolist(), result['labels'].tolist(), strict=True)):
+            entries.append(dict(image_id=result['img_id'],
+                                **dict(zip(('bbox', 'score', 'category_id'), row, strict=True))))
             if kind == 'segm':
-                found[-1]['segmentation'] = _as_text(one['masks'][index])
-    return found
+                entries[-1]['segmentation'] = _as_text(result['masks'][index])
+    return entries
 
 
 def _as_text(encoded: Any) -> Any:
@@ -78,40 +79,40 @@ def of_samples(results: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> 
     for result in results:
         height, width = result['ori_shape'][:2]
         coco['images'].append(dict(id=result['img_id'], file_name='', height=height, width=width))
-        for one in result['instances']:
-            left, top, right, bottom = map(float, one['bbox'])
+        for instance in result['instances']:
+            left, top, right, bottom = map(float, instance['bbox'])
             box = [left, top, right - left, bottom - top]
             coco['annotations'].append(dict(
-                id=len(coco['annotations']) + 1, image_id=result['img_id'], category_id=int(one['bbox_label']),
-                bbox=box, area=box[2] * box[3], iscrowd=int(one.get('ignore_flag', 0)),
-                **(dict(segmentation=_as_text(one['mask'])) if one.get('mask') else {})))
+                id=len(coco['annotations']) + 1, image_id=result['img_id'], category_id=int(instance['bbox_label']),
+                bbox=box, area=box[2] * box[3], iscrowd=int(instance.get('ignore_flag', 0)),
+                **(dict(segmentation=_as_text(instance['mask'])) if instance.get('mask') else {})))
     return coco
 
 
-def evaluate(true: COCO, found: COCO, kind: str = 'bbox', ious: Sequence[float] = (IOU,),
+def evaluate(true: COCO, predicted: COCO, kind: str = 'bbox', ious: Sequence[float] = (IOU,),
              areas: Sequence[Sequence[float]] = (), within_classes: bool = True) -> COCOeval:
     """Matches boxes to objects, whose categories are labels + 1, in the order of their scores, each to the free object
     that it overlaps most. No box is cut. `areas` are the least and the most pixels of objects that are then matched
     alone; `within_classes`, only a box and an object of one class match.
     """
-    evaluation = COCOeval(true, found, kind)
+    evaluation = COCOeval(true, predicted, kind)
     params = evaluation.params
-    params.iou_thrs, params.max_dets, params.use_cats = [*ious], [len(found.anns) + 1], within_classes
+    params.iou_thrs, params.max_dets, params.use_cats = [*ious], [len(predicted.anns) + 1], within_classes
     params.area_rng = [[0, 1e10], *map(list, areas)]
     params.area_rng_lbl = ['all', *map(str, range(len(areas)))]
     evaluation.evaluate()
     return evaluation
 
 
-def match(true: COCO, found: COCO, within_classes: bool) -> Matches:
+def match(true: COCO, predictions: COCO, within_classes: bool) -> Matches:
     """Returns the matches at `IOU`; see `evaluate`."""
     none, rows, objects = len(true.cats), [], np.zeros(len(true.cats) + 1, int)
-    labels, boxes = ({id: one['category_id'] - 1 for id, one in side.anns.items()} for side in (true, found))
-    for one in filter(None, evaluate(true, found, within_classes=within_classes).eval_imgs):
-        np.add.at(objects, [labels[id] for id, is_out in zip(one['gtIds'], one['gtIgnore'], strict=True)
+    labels, boxes = ({id: entry['category_id'] - 1 for id, entry in side.anns.items()} for side in (true, predictions))
+    for entry in filter(None, evaluate(true, predictions, within_classes=within_classes).eval_imgs):
+        np.add.at(objects, [labels[id] for id, is_out in zip(entry['gtIds'], entry['gtIgnore'], strict=True)
                             if not is_out], 1)
         rows += [(boxes[box], labels.get(id, none), score) for box, id, score, is_out in zip(
-            one['dtIds'], one['dtMatches'][0], one['dtScores'], one['dtIgnore'][0], strict=True) if not is_out]
+            entry['dtIds'], entry['dtMatches'][0], entry['dtScores'], entry['dtIgnore'][0], strict=True) if not is_out]
     predicted, partners, scores = np.array(rows, float).reshape(-1, 3).T
     return Matches(predicted.astype(int), partners.astype(int), scores, objects[:none])
 
@@ -125,7 +126,8 @@ def match_pixels(true: np.ndarray, predicted: np.ndarray, classes: int, ignored:
     """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, in label maps, int64, as mmseg's IoUMetric does, without
     pixels whose true label is `ignored`. Labels of other classes than the n have the index n.
     """
-    first, second = (np.where((one >= 0) & (one < classes), one, classes) for one in (true, predicted))
+    first, second = (np.where((label_map >= 0) & (label_map < classes), label_map, classes)
+                     for label_map in (true, predicted))
     first[true == ignored] = classes + 1
     counts = pixel_confusion(first, second, classes + 2, ignore_index=classes + 1)
     return counts[:classes + 1, :classes + 1].astype(int)

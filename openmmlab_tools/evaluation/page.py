@@ -89,11 +89,11 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, tuple[Sequence[f
 
 def pictures(shown: Pictures, width: int, small: bool = False) -> str:
     """Returns pictures, `(H, W, 3)`, RGB, uint8, at most `width` pixels wide, with their captions."""
-    found = []
+    figures = []
     for caption, pixels in shown:
         image, file = Image.fromarray(pixels), io.BytesIO()
         image.thumbnail((width, 2 * width))
         image.save(file, 'jpeg', quality=85)
-        found.append(f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">'
+        figures.append(f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">'
                      f'<figcaption>{markup(caption)}</figcaption></figure>')
-    return f'<div class="pictures{" small" * small}">{"".join(found)}</div>'
+    return f'<div class="pictures{" small" * small}">{"".join(figures)}</div>'

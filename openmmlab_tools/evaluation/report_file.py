@@ -15,12 +15,12 @@ def read_report(text: str) -> dict[str, Any]:
     """Returns the classes, metrics and images of a report; a ValueError names the first value that cannot be right."""
     report = json.loads(text)
     _check_keys('the report', report, ('classes', 'is_exact', 'metrics', 'images'))
-    _check('classes', report['classes'], lambda one: isinstance(one, list) and all(isinstance(name, str)
-           for name in one) and len({*one}) == len(one), 'a list of different names')
-    _check('is_exact', report['is_exact'], lambda one: isinstance(one, bool), 'true or false')
-    _check('metrics', report['metrics'], lambda one: isinstance(one, dict) and {*one} <= {*KINDS}, (
+    _check('classes', report['classes'], lambda value: isinstance(value, list) and all(isinstance(name, str)
+           for name in value) and len({*value}) == len(value), 'a list of different names')
+    _check('is_exact', report['is_exact'], lambda value: isinstance(value, bool), 'true or false')
+    _check('metrics', report['metrics'], lambda value: isinstance(value, dict) and {*value} <= {*KINDS}, (
         f'an object with {", ".join(KINDS)}'))
-    _check('images', report['images'], lambda one: isinstance(one, dict), 'an object')
+    _check('images', report['images'], lambda value: isinstance(value, dict), 'an object')
     return dict({key: report[key] for key in ('classes', 'metrics', 'is_exact')}, images={
         name: _read_image(f'images[{shown(name)}]', image, report['metrics'], len(report['classes']))
         for name, image in report['images'].items()})
@@ -28,22 +28,23 @@ def read_report(text: str) -> dict[str, Any]:
 
 def _read_image(where: str, image: Any, metrics: Mapping[str, Any], classes: int) -> dict[str, Any]:
     _check_keys(where, image, ('objects', 'truth', *metrics))
-    _check(f'{where}.objects', image['objects'], lambda one: _are_counts(one, classes), f'a list of {classes} counts')
-    _check(f'{where}.truth', image['truth'], lambda one: _is_whole(one, 1 << 32), 'a checksum')
+    _check(f'{where}.objects', image['objects'], lambda value: _are_counts(value, classes),
+           f'a list of {classes} counts')
+    _check(f'{where}.truth', image['truth'], lambda value: _is_whole(value, 1 << 32), 'a checksum')
     for kind in metrics:
         if kind in ('regions', 'boundaries'):
-            _check(f'{where}.{kind}', image[kind], lambda one: isinstance(one, list) and len(one) == 2 and all(
-                _are_counts(part, classes) for part in one), f'two lists of {classes} counts')
+            _check(f'{where}.{kind}', image[kind], lambda value: isinstance(value, list) and len(value) == 2 and all(
+                _are_counts(part, classes) for part in value), f'two lists of {classes} counts')
             continue
-        _check(f'{where}.{kind}', image[kind], lambda one: isinstance(one, list), 'a list')
+        _check(f'{where}.{kind}', image[kind], lambda value: isinstance(value, list), 'a list')
         for index, row in enumerate(image[kind]):
-            _check(f'{where}.{kind}[{index}]', row, lambda one: _is_box(one, classes),
+            _check(f'{where}.{kind}[{index}]', row, lambda value: _is_box(value, classes),
                    f'[class from 0 to {classes - 1}, score from 0 to 1, hits, ignored]')
     return {key: image[key] for key in ('objects', 'truth', *metrics)}
 
 
 def _check_keys(where: str, value: Any, keys: Iterable[str]) -> None:
-    _check(where, value, lambda one: isinstance(one, dict), 'an object')
+    _check(where, value, lambda value: isinstance(value, dict), 'an object')
     if missing := [key for key in keys if key not in value]:
         raise ValueError(f'{where} has no {missing[0]}')
 
@@ -58,7 +59,7 @@ def _is_whole(value: Any, end: int) -> bool:
 
 
 def _are_counts(value: Any, length: int) -> bool:
-    return isinstance(value, list) and len(value) == length and all(_is_whole(one, 1 << 53) for one in value)
+    return isinstance(value, list) and len(value) == length and all(_is_whole(count, 1 << 53) for count in value)
 
 
 def _is_box(row: Any, classes: int) -> bool:
@@ -66,4 +67,4 @@ def _is_box(row: Any, classes: int) -> bool:
         return False
     label, score, *bits = row
     return (_is_whole(label, classes) and type(score) in (int, float) and 0 <= score <= 1
-            and all(_is_whole(one, 1 << len(IOUS)) for one in bits))
+            and all(_is_whole(bit, 1 << len(IOUS)) for bit in bits))

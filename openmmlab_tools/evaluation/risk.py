@@ -24,21 +24,21 @@ def score_that_misses(images: Iterable[np.ndarray], most: float) -> float:
     Raises:
         UserError: If no score is known to do it.
     """
-    scores = [np.asarray(one, np.float32) for one in images if len(one)]
-    found = np.concatenate([*scores, np.zeros(0, np.float32)])
-    image = np.repeat(np.arange(len(scores)), np.array([len(one) for one in scores], int))
+    scores = [np.asarray(image, np.float32) for image in images if len(image)]
+    all_scores = np.concatenate([*scores, np.zeros(0, np.float32)])
+    image = np.repeat(np.arange(len(scores)), np.array([len(score) for score in scores], int))
     shares = 1 / np.bincount(image, minlength=len(scores))[image]
 
     def losses(least: float) -> np.ndarray:
         """Returns the share of the objects of each image that is missed by boxes above a score."""
-        return np.bincount(image, shares * (found <= least), len(scores))
+        return np.bincount(image, shares * (all_scores <= least), len(scores))
 
     def is_unknown(least: float) -> bool:
         return _capital(losses(least), most, len(scores)) < 1 / (1 - CONFIDENCE)
 
     if is_unknown(0):
         raise UserError(_refusal(losses(0), most))
-    steps = np.unique(found[found > 0])
+    steps = np.unique(all_scores[all_scores > 0])
     index = bisect_left(range(len(steps)), True, key=lambda index: is_unknown(float(steps[index])))
     return float(np.nextafter(steps[index], np.float32(-1))) if index < len(steps) else 1.
 

@@ -32,8 +32,8 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
                                        for kind, values in report['metrics'].items())))
     if 'comparison' in report:
         rows = ([TITLES[kind], name, *(None if number is None else f'{number:+.4f}' for number in (value, low, high)),
-                 f'{p:.4f}'] for kind, found in report['comparison']['difference'].items()
-                for name, (value, low, high, p) in found.items())
+                 f'{p:.4f}'] for kind, difference in report['comparison']['difference'].items()
+                for name, (value, low, high, p) in difference.items())
         yield section('Compared', 'The difference is this test minus the other test, on the same images; least and '
                       'most are its 95 % interval. p is the probability of a difference at least as large if both '
                       'models are equally good (permutation test). The first row decides the verdict.',
@@ -44,9 +44,11 @@ def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.nda
     sides = 'Truth is on the left, prediction on the right.'
     yield section('Worst images', 'Objects without a box are orange, wrong boxes blue.' if is_boxes else sides,
                   pictures(worst, 900))
-    shown = [(SUSPECTS[one['suspect']].format(
-        found=report['classes'][one['category_id'] - 1], label=one['label'] and report['classes'][_label(one) - 1])
-        + f', {one["score"]:.2f}; {one["file_name"]}', picture(one)) for one in report['suspects'][:SHOWN]]
+    classes = report['classes']
+    shown = [(SUSPECTS[suspect['suspect']].format(
+        found=classes[suspect['category_id'] - 1], label=suspect['label'] and classes[_label(suspect) - 1])
+        + f', {suspect["score"]:.2f}; {suspect["file_name"]}', picture(suspect))
+        for suspect in report['suspects'][:SHOWN]]
     how = 'Labels are orange, the box of the model is blue. Dark images are brightened.' if is_boxes else sides
     yield section('Suspected labels', f'The model disagrees with {len(report["suspects"])} labels. Look at the first '
                   f'ones, because these labels may be wrong. suspects.json contains all of them. {how}',
@@ -64,29 +66,30 @@ def _of_boxes(report: Report) -> Iterator[str]:
     yield section('By class', 'AP of boxes, the best F1 at IoU 0.5, and the score that boxes must exceed to reach '
                               'it.', table(
         ['class', 'objects', 'AP', 'best F1', 'above score'], (
-            [one['name'], one['objects'], value, one['f1'], f'{one["score"]:.3f}']
-            for one, value in zip(lines, report['metrics']['bbox']['by_class'], strict=True))))
-    for what, parts in report['by_size'].items():
-        yield section(f'By size of {what}', f'The {what} are sorted by size (square root of the area, in pixels) and '
+            [curve['name'], curve['objects'], value, curve['f1'], f'{curve["score"]:.3f}']
+            for curve, value in zip(lines, report['metrics']['bbox']['by_class'], strict=True))))
+    for name, parts in report['by_size'].items():
+        yield section(f'By size of {name}', f'The {name} are sorted by size (square root of the area, in pixels) and '
                                             'split into quarters.', table(
-            ['pixels', 'AP'], ([f'{one["low"]:.0f} to {one["high"]:.0f}', one['AP']] for one in parts)))
+            ['pixels', 'AP'], ([f'{part["low"]:.0f} to {part["high"]:.0f}', part['AP']] for part in parts)))
     errors = report['errors']
     yield section('Kinds of errors', 'How much AP50 would rise without each kind of error (TIDE, arXiv '
                                      '2008.08115).', table(
         ['error', 'number', 'AP50 lost'], ([text, errors['counts'][key], float(errors['delta_ap'][key])]
                                            for key, text in ERRORS.items())))
-    bins = [one for one in calibration['bins'] if one['count']]
+    bins = [interval for interval in calibration['bins'] if interval['count']]
     yield section('Curves', 'If the line in the right chart is below the diagonal, scores are too high '
                   f'(expected calibration error {calibration["ece"]:.3f}).', '<div class="pictures">',
                   chart('Precision by recall, at IoU 0.5, of each class', 'recall', 'precision', {
-                      one['name']: (recall, one['precision']) for one in lines if one['objects']}),
+                      line['name']: (recall, line['precision']) for line in lines if line['objects']}),
                   chart('Share of boxes that are right, by score', 'score', 'right', {
-                      'boxes': ([one['avg_confidence'] for one in bins], [one['avg_accuracy'] for one in bins]),
+                      'boxes': ([interval['avg_confidence'] for interval in bins],
+                                [interval['avg_accuracy'] for interval in bins]),
                       'calibrated': ([0, 1], [0, 1])}), '</div>')
 
 
 def _of_maps(report: Report) -> Iterator[str]:
-    pixels = np.sum([one['objects'] for one in report['images'].values()], axis=0).tolist()
+    pixels = np.sum([image['objects'] for image in report['images'].values()], axis=0).tolist()
     columns = [report['metrics'][kind]['by_class'] for kind in ('regions', 'boundaries')]
     yield section('By class', 'IoU of all pixels, and of the pixels near boundaries (arXiv 2103.16562).', table(
         ['class', 'pixels', 'IoU', 'boundary IoU'], zip(report['classes'], pixels, *columns, strict=True)))
@@ -94,8 +97,8 @@ def _of_maps(report: Report) -> Iterator[str]:
 
 def _confusion(report: Report, is_boxes: bool) -> str:
     counts = np.array(report['confusion'])
-    true, found = ([*report['classes'], none] for none in ('no object', 'no box' if is_boxes else 'none of them'))
+    true, predicted = ([*report['classes'], none] for none in ('no object', 'no box' if is_boxes else 'none of them'))
     wrong = [(int(counts[cell]), *cell) for cell in map(tuple, np.argwhere(counts).tolist()) if cell[0] != cell[1]]
     return table(['true', 'predicted', 'objects' if is_boxes else 'pixels', 'share of the true'], (
-        [true[row], found[column], count, count / int(counts[row].sum()) if row < len(report['classes']) else None]
+        [true[row], predicted[column], count, count / int(counts[row].sum()) if row < len(report['classes']) else None]
         for count, row, column in sorted(wrong, reverse=True)[:PAIRS]))

@@ -22,7 +22,8 @@ def best_scores(matches: Matches) -> list[Best]:
 
     The matches are those of boxes and objects of one class; see `match`.
     """
-    return [_best_score(matches.scores[own], matches.is_hit[own], int(objects)) for own, objects in (
+    return [_best_score(matches.scores[is_of_class], matches.is_hit[is_of_class], int(objects))
+            for is_of_class, objects in (
         (matches.predicted == label, number) for label, number in enumerate(matches.objects))]
 
 
@@ -74,7 +75,8 @@ def write_thresholds(folder: Path, model: nn.Module, classes: Sequence[str], bes
         promised: The score for all classes which misses few objects, and their share; predictions use it, and the best
             scores stay in the file. Defaults to None: predictions use the best scores.
     """
-    by_f1 = {name: one and dict(score_thr=one[0], f1=one[1]) for name, one in zip(classes, best, strict=True)}
+    by_f1 = {name: threshold and dict(score_thr=threshold[0], f1=threshold[1])
+             for name, threshold in zip(classes, best, strict=True)}
     content: dict[str, Any] = dict(weights=hash_weights(model), purpose='best F1', at_most_missed=None, classes=by_f1)
     if promised:
         score, most = promised
@@ -94,11 +96,11 @@ def find_thresholds(folders: Iterable[Path], model: nn.Module) -> Thresholds | N
     folders = [*dict.fromkeys(folders)]
     put_there, tests = ([file for folder in folders for file in sorted(folder.glob(pattern), reverse=True)
                          if file.is_file()] for pattern in (NAME, f'test/*/{NAME}'))
-    own = hash_weights(model) if put_there or tests else ''
-    found = {file: thresholds for file in (*put_there, *tests) if (thresholds := _read(file, own))}
-    promised = [file for file in tests if file in found and found[file].most is not None]
-    order = [file for file in (*put_there, *promised, *tests) if file in found]
-    return found[order[0]] if order else None
+    weights_hash = hash_weights(model) if put_there or tests else ''
+    by_file = {file: thresholds for file in (*put_there, *tests) if (thresholds := _read(file, weights_hash))}
+    promised = [file for file in tests if file in by_file and by_file[file].most is not None]
+    order = [file for file in (*put_there, *promised, *tests) if file in by_file]
+    return by_file[order[0]] if order else None
 
 
 def _read(file: Path, weights: str) -> Thresholds | None:
@@ -106,7 +108,7 @@ def _read(file: Path, weights: str) -> Thresholds | None:
     content = read_state(file, _parsed, 'remove it, or test the checkpoint again')
     if not content or content['weights'] != weights:
         return None
-    scores = {name: one['score_thr'] for name, one in content['classes'].items() if one}
+    scores = {name: threshold['score_thr'] for name, threshold in content['classes'].items() if threshold}
     return Thresholds(file, scores, content['at_most_missed'], content['confidence'])
 
 
@@ -115,4 +117,5 @@ def _parsed(text: str) -> dict[str, Any]:
     numbers = {name: None if (value := content.get(name)) is None else float(value)
                for name in ('at_most_missed', 'confidence')}
     return dict(weights=content['weights'], **numbers, classes={
-        name: one and dict(score_thr=float(one['score_thr'])) for name, one in content['classes'].items()})
+        name: threshold and dict(score_thr=float(threshold['score_thr']))
+        for name, threshold in content['classes'].items()})

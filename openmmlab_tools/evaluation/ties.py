@@ -31,8 +31,8 @@ def precision_of(evaluation: COCOeval) -> np.ndarray:
     assert evaluation.eval
     precision = np.array(evaluation.eval['precision'])
     scores: dict[int, list[float]] = {}
-    for one in evaluation.coco_dt.anns.values():
-        scores.setdefault(one['category_id'], []).append(one['score'])
+    for annotation in evaluation.coco_dt.anns.values():
+        scores.setdefault(annotation['category_id'], []).append(annotation['score'])
     for index, category in enumerate(evaluation.params.cat_ids):
         if len({*scores.get(category, ())}) < len(scores.get(category, ())):
             for area, span in enumerate(evaluation.params.area_rng):
@@ -50,20 +50,21 @@ def _precision(evaluation: COCOeval, category: int, span: Sequence[float]) -> np
     params.cat_ids, params.area_rng, params.area_rng_lbl = [category], [[*span]], ['']
     again.evaluate()
     with _without_collector():
-        images = [one for one in again.eval_imgs if one]
-    objects = sum(not is_ignored for one in images for is_ignored in one['gtIgnore'])
+        images = [result for result in again.eval_imgs if result]
+    objects = sum(not is_ignored for image in images for is_ignored in image['gtIgnore'])
     return np.stack([_lines(images, limit, objects) for limit in given.max_dets], axis=-1)
 
 
 def _lines(images: Sequence[Mapping[str, Any]], limit: int, objects: int) -> np.ndarray:
-    scores = np.array([score for one in images for score in one['dtScores'][:limit]], float)
+    scores = np.array([score for image in images for score in image['dtScores'][:limit]], float)
     order = np.argsort(-scores, kind='stable')
-    is_matched, is_ignored = (np.concatenate([np.array(one[key], bool).reshape(len(one[key]), -1)[:, :limit]
-                                              for one in images], axis=1)[:, order]
+    is_matched, is_ignored = (np.concatenate([np.array(image[key], bool).reshape(len(image[key]), -1)[:, :limit]
+                                              for image in images], axis=1)[:, order]
                               for key in ('dtMatched', 'dtIgnore'))
     ones = np.ones((len(scores), 1), np.int32)
-    found = curves(scores[order], [*zip(is_matched & ~is_ignored, is_ignored, strict=True)], ones, np.array([objects]))
-    return np.stack([one.line for one in found])
+    curves_of_class = curves(scores[order], [*zip(is_matched & ~is_ignored, is_ignored, strict=True)], ones,
+                             np.array([objects]))
+    return np.stack([curve.line for curve in curves_of_class])
 
 
 @contextmanager

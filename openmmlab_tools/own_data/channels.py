@@ -84,9 +84,9 @@ def measure_bands(data: LabelledData, load_from: str | None = None) -> Bands | N
     Raises:
         UserError: If channels differ, and mmcv cannot read the images, or OpenCV or the model does not take them.
     """
-    if all(one.is_plain for one in data.pixels) or (load_from and is_readable(data)):
+    if all(kind.is_plain for kind in data.pixels) or (load_from and is_readable(data)):
         return None
-    channels = sorted({one.channels for one in data.pixels})
+    channels = sorted({kind.channels for kind in data.pixels})
     if load_from:
         raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels that are no colours of '
                         f'8 bits, but {load_from} was trained with such: convert them, or name only its config.')
@@ -98,24 +98,24 @@ def measure_bands(data: LabelledData, load_from: str | None = None) -> Bands | N
     if channels[0] > MOST:
         raise UserError(f'images of {data.root} have {channels[0]} channels, but OpenCV, which scales them, takes at '
                         f'most {MOST}: choose some, or make fewer of them, such as by a principal component analysis.')
-    paths = [one.path for one in data.splits['train']]
+    paths = [picture.path for picture in data.splits['train']]
     chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
     with ThreadPoolExecutor() as threads:
-        found = joined(threads.map(lambda path: moments_of(read_bands(path)), chosen))
-    types = sorted({one.dtype for one in data.pixels})
+        moments = joined(threads.map(lambda path: moments_of(read_bands(path)), chosen))
+    types = sorted({kind.dtype for kind in data.pixels})
     notes = [f'Images are loaded whole, with {channels[0]} channels of {" and ".join(types)} in the order of the files.'
              f' Their mean and standard deviation are those of {len(chosen)} images for training.']
     if len(types) > 1:
         notes.append('The types differ between images: make sure that their values have one scale.')
-    if found.empty:
-        notes.append(f'{100 * found.empty:.2g} % of the pixels have no value (NaN, infinite or nodata): they get the '
+    if moments.empty:
+        notes.append(f'{100 * moments.empty:.2g} % of the pixels have no value (NaN, infinite or nodata): they get the '
                      'mean.')
-    return Bands(channels[0], found.mean, found.std, found.empty > 0, tuple(notes))
+    return Bands(channels[0], moments.mean, moments.std, moments.empty > 0, tuple(notes))
 
 
 def is_readable(data: LabelledData) -> bool:
     """Returns whether mmcv's own loader reads all images, if only as 8 bits."""
-    return all(one.is_plain or (one.dtype == 'uint16' and one.channels in READ_AS_8_BITS) for one in data.pixels)
+    return all(kind.is_plain or (kind.dtype == 'uint16' and kind.channels in READ_AS_8_BITS) for kind in data.pixels)
 
 
 def _rounded(values: np.ndarray) -> list[float]:

@@ -20,10 +20,11 @@ def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> l
     """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
     low, middle, high = name_sizes(sizes_of(data))
     lines = [f'{data.root} contains {data.form}.', *(
-        f'{name}: {counted(len(pictures), "image")} in {folders_of([one.path for one in pictures], data.root)}' + (
-            '' if data.is_semantic else f', with {counted(sum(len(one.objects) for one in pictures), "object")}') + '.'
+        f'{name}: {counted(len(pictures), "image")} in '
+        f'{folders_of([picture.path for picture in pictures], data.root)}' + ('' if data.is_semantic else (
+            f', with {counted(sum(len(picture.objects) for picture in pictures), "object")}')) + '.'
         for name, pictures in data.splits.items())]
-    channels = ' or '.join(map(str, sorted({one.channels for one in data.pixels})))
+    channels = ' or '.join(map(str, sorted({kind.channels for kind in data.pixels})))
     lines.append(f'Images have {channels} channels. The smallest has {low} pixels (width x height), the largest '
                  f'{high}; the median is {middle}.')
     if len(fit.boxes):
@@ -31,10 +32,10 @@ def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> l
         lines.append(f'In training, the median box has a side of {b:.0f} pixels (the square root of its area), and '
                      f'half of the boxes have {a:.0f} to {c:.0f}. Height divided by width is {d:.2f} to {f:.2f} for '
                      f'half of them (median {e:.2f}).')
-    deep = sum(number for one, number in data.pixels.items() if not one.is_plain)
+    deep = sum(number for kind, number in data.pixels.items() if not kind.is_plain)
     if bands:
         lines += bands.notes
-    elif max(one.channels for one in data.pixels) > 3:
+    elif max(kind.channels for kind in data.pixels) > 3:
         lines.append('mmcv only reads the first three channels, because the file calls the fourth alpha '
                      '(transparency). If the fourth contains data, save the images as TIFF without this name '
                      '(tifffile: '
@@ -51,10 +52,10 @@ def check_written(cfg: Config) -> tuple[list[str], bool]:
     first: dict[Kind, str] = {}
     is_fatal = False
     for plan in plan_checks(cfg):
-        for one in (*plan.findings, *check_sizes(plan.samples)):
-            is_fatal |= one.kind in plan.fatal
-            told = f'{"error" if one.is_error else "note"}, {one.kind.text}: {one.sentence}'
-            first.setdefault(one.kind, told)
+        for finding in (*plan.findings, *check_sizes(plan.samples)):
+            is_fatal |= finding.kind in plan.fatal
+            told = f'{"error" if finding.is_error else "note"}, {finding.kind.text}: {finding.sentence}'
+            first.setdefault(finding.kind, told)
     return [*first.values()], is_fatal
 
 

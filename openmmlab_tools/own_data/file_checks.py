@@ -41,9 +41,9 @@ class Labels:
 
     def unknown(self, values: Iterable[int]) -> list[int]:
         return [value for value in map(int, values)
-                if (label := self.of(value)) not in self.ignored and not 0 <= label < self.num_classes]
+                if (label := self.label_of(value)) not in self.ignored and not 0 <= label < self.num_classes]
 
-    def of(self, value: int) -> int:
+    def label_of(self, value: int) -> int:
         label = value
         if self.reduce_zero_label:
             label = 255 if value in (0, 255) else value - 1
@@ -103,7 +103,7 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
                 Kind.LABEL, path, f'has {", ".join(map(str, unknown))}, but there are {labels.num_classes} classes'
                 + ' and 0 is ignored' * labels.reduce_zero_label))
         for value, count in pixels.items():
-            checked.pixels[labels.of(value) if labels else value] += count
+            checked.pixels[labels.label_of(value) if labels else value] += count
         return values.shape[0], values.shape[1]
     return None
 

@@ -47,7 +47,7 @@ def fit_model(model: dict[str, Any], data: LabelledData, fit: Fit, scope: str | 
     """
     check_demands(model, {})
     fit_sizes(model, data, fit, is_trained)
-    boxes = max((len(one.objects) for one in data.splits['train']), default=0) if len(fit.boxes) else 0
+    boxes = max((len(picture.objects) for picture in data.splits['train']), default=0) if len(fit.boxes) else 0
     return [*_fit_limits(model, boxes, scope, is_trained), *fit_classes(model, Classes(data.classes), scope)]
 
 
@@ -114,9 +114,10 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
 
 def check_demands(model: dict[str, Any], met: Container[str]) -> None:
     """Raises a UserError if a model needs what data does not have, of what `demands` returns, and is not met."""
-    for what, key in demands(model).items():
-        if what not in met:
-            raise UserError(f'the model {model.get("type")} needs {what} ({key}), which the data does not have: name a '
+    for demand, key in demands(model).items():
+        if demand not in met:
+            raise UserError(f'the model {model.get("type")} needs {demand} ({key}), which the data does not have: '
+                            'name a '
                             'model without that.')
 
 

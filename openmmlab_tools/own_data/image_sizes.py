@@ -56,7 +56,7 @@ def crop_for(data: LabelledData, limit: int, factor: float = 1.) -> int:
 
 def sizes_of(data: LabelledData) -> np.ndarray:
     """Returns width and height of the images to train on, `(N, 2)`."""
-    return np.array([one.size for one in data.splits['train']])
+    return np.array([picture.size for picture in data.splits['train']])
 
 
 def padding_share(data: LabelledData, fit: Fit, batch: int) -> float:
@@ -88,23 +88,23 @@ def _scaled(size: np.ndarray, limit: int) -> tuple[int, int]:
 
 def boxes_of(data: LabelledData, scale: tuple[int, int] | None = None) -> np.ndarray:
     """Returns the root of the area, and height / width, of all boxes for training, `(N, 2)`, as Resize scales them."""
-    found = []
+    boxes = []
     for picture in data.splits['train']:
         factor = min(max(scale) / max(picture.size), min(scale) / min(picture.size)) if scale else 1.
-        found += [(math.sqrt(w * h) * factor, h / w) for one in picture.objects
-                  for *_, w, h in [one.keys['bbox']] if w > 0 and h > 0]
-    return np.array(found).reshape(-1, 2)
+        boxes += [(math.sqrt(w * h) * factor, h / w) for instance in picture.objects
+                  for *_, w, h in [instance.keys['bbox']] if w > 0 and h > 0]
+    return np.array(boxes).reshape(-1, 2)
 
 
 def _thinnest(data: LabelledData) -> float:
     """Returns the width of the thinnest class in label maps to train on, in pixels; 0 if none was measured."""
     areas, edges = np.zeros(256), np.zeros(256)
-    maps = [one.label_map for one in data.splits['train'] if one.label_map]
+    maps = [picture.label_map for picture in data.splits['train'] if picture.label_map]
     for label_map in maps[::max(1, len(maps) // MEASURED)]:
         labels = to_classes(label_map)
         areas += np.bincount(labels.ravel(), minlength=256)
-        for one, other in ((labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])):
-            for side in (one[one != other], other[one != other]):
+        for neighbour, other in ((labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])):
+            for side in (neighbour[neighbour != other], other[neighbour != other]):
                 edges += np.bincount(side, minlength=256)
     return min((2 * area / edge for area, edge in zip(areas[:255], edges[:255], strict=True)
                 if area > FEW_PIXELS and edge), default=0.)

@@ -32,19 +32,19 @@ def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
     """Returns the images of a dataset with their sizes, for 'train'; those of COCO with objects, but no crowds."""
     dataset: Any = plan.dataset
     if not is_coco(plan):
-        found = [Picture(Path(sample.image), size=one.size[::-1])
-                 for sample, one in zip(plan.samples, checked, strict=True) if one.size]
-        return LabelledData('', Path(), dict(train=found), classes_of(dataset), is_semantic=True)
+        sized = [Picture(Path(sample.image), size=check.size[::-1])
+                 for sample, check in zip(plan.samples, checked, strict=True) if check.size]
+        return LabelledData('', Path(), dict(train=sized), classes_of(dataset), is_semantic=True)
     coco, account = read_coco(dataset.ann_file, dataset.backend_args), Account()
     note_records(coco, account)
     names = {category['id']: category['name'] for category in coco['categories']}
     classes = classes_of(dataset) or list(names.values())
-    pictures = {one['id']: Picture(Path(one['file_name']), size=(one['width'], one['height']))
-                for one in coco['images']}
-    for one in coco['annotations']:
-        name = names.get(one['category_id'])
-        if name in classes and one['image_id'] in pictures and not one.get('iscrowd'):
-            pictures[one['image_id']].objects.append(LabelledObject(str(name), one))
+    pictures = {image['id']: Picture(Path(image['file_name']), size=(image['width'], image['height']))
+                for image in coco['images']}
+    for annotation in coco['annotations']:
+        name = names.get(annotation['category_id'])
+        if name in classes and annotation['image_id'] in pictures and not annotation.get('iscrowd'):
+            pictures[annotation['image_id']].objects.append(LabelledObject(str(name), annotation))
     return LabelledData('', Path(), dict(train=[*pictures.values()]), classes, account=account)
 
 
@@ -63,31 +63,32 @@ def measure(plan: Plan, data: LabelledData, checked: Sequence[Checked]) -> Measu
         standard deviation and the largest value of each.
     """
     pictures = data.splits['train']
-    sizes = np.array([one.size for one in pictures])
+    sizes = np.array([picture.size for picture in pictures])
     measures = dict(splits=plan.splits, images=len(pictures), width=_quartiles(sizes[:, 0]),
                     height=_quartiles(sizes[:, 1]), sizes=name_sizes(sizes))
-    if found := [one.moments for one in checked if one.moments]:
-        moments = joined(found)
+    if moments_of_images := [check.moments for check in checked if check.moments]:
+        moments = joined(moments_of_images)
         measures['channels'] = [dict(zip(('least', 'mean', 'std', 'most'), map(float, values), strict=True))
                                 for values in zip(moments.least, moments.mean, moments.std, moments.most, strict=True)]
-    total = sum(sum(one.pixels.values()) for one in checked)
+    total = sum(sum(check.pixels.values()) for check in checked)
     if not data.is_semantic:
         measures['classes'] = {name: _of_objects(pictures, name) for name in data.classes}
         measures['all'] = _of_objects(pictures)
     elif total:
         measures['classes'] = {
-            name: dict(images=sum(index in one.pixels for one in checked),
-                       pixels=round(sum(one.pixels.get(index, 0) for one in checked) / total, 6))
+            name: dict(images=sum(index in check.pixels for check in checked),
+                       pixels=round(sum(check.pixels.get(index, 0) for check in checked) / total, 6))
             for index, name in enumerate(data.classes)}
     return measures
 
 
 def _of_objects(pictures: Sequence[Picture], name: str | None = None) -> Measures:
     """Measures the objects of a class; None: of all."""
-    own = [[one.keys['bbox'] for one in picture.objects if name in (None, one.name)] for picture in pictures]
-    boxes = np.array([box for boxes in own for box in boxes]).reshape(-1, 4)
+    boxes_by_picture = [[instance.keys['bbox'] for instance in picture.objects if name in (None, instance.name)]
+                        for picture in pictures]
+    boxes = np.array([box for boxes in boxes_by_picture for box in boxes]).reshape(-1, 4)
     width, height = boxes[(boxes[:, 2:] > 0).all(axis=1), 2:].T
-    return dict(images=sum(map(bool, own)), objects=len(boxes), side=_quartiles(np.sqrt(width * height)),
+    return dict(images=sum(map(bool, boxes_by_picture)), objects=len(boxes), side=_quartiles(np.sqrt(width * height)),
                 height_by_width=_quartiles(height / width))
 
 
@@ -102,8 +103,8 @@ def sizes_of(measures: Measures) -> str:
 
 
 def to_table(measures: Measures) -> Table:
-    what = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
-    table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *what)))
+    columns = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
+    table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *columns)))
     several, classes = 'all' in measures and len(measures['classes']) > 1, [*measures['classes'].items()]
     for name, part in [*classes[:MOST_ROWS], *([('all', measures['all'])] if several else [])]:
         values = [f'{part["pixels"]:.2%}'] if 'pixels' in part else [
@@ -126,7 +127,7 @@ def suggest(model: dict[str, Any], is_segmentor: bool, keep_anchors: bool, parts
     """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors,
     for a model, and the images of datasets from `read_pictures`. Weights of a whole model are for its anchors.
     """
-    data = LabelledData('', Path(), dict(train=[one for part in parts for one in part.splits['train']]),
+    data = LabelledData('', Path(), dict(train=[picture for part in parts for picture in part.splits['train']]),
                   is_semantic=is_segmentor)
     fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(model)])
     model = copy.deepcopy(model)

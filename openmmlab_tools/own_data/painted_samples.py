@@ -30,8 +30,8 @@ def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
     many. Large images are scaled. Returns None if no sample can be loaded, or none has boxes or a label map.
     """
     _, part = next(unwrap(dataset, ''))
-    pipeline = [one for one in dicts(part.get('pipeline'))
-                if str(one.get('type')).rpartition('.')[2].startswith(('Load', 'Pack'))]
+    pipeline = [step for step in dicts(part.get('pipeline'))
+                if str(step.get('type')).rpartition('.')[2].startswith(('Load', 'Pack'))]
     tiles: list[tuple[str, np.ndarray]] = []
     # pycocotools prints.
     with in_scope(scope), warnings.catch_warnings(), redirect_stdout(StringIO()):
@@ -45,7 +45,7 @@ def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
                 info = built.get_data_info(index)
                 height, width = info.get('height', 1), info.get('width', 1)
                 # Training does not use the others.
-                objects = [one for one in info.get('instances', []) if not one.get('ignore_flag')]
+                objects = [instance for instance in info.get('instances', []) if not instance.get('ignore_flag')]
                 most = max(10, min(MOST, int(MEMORY / (height * width))))
                 info['instances'] = objects[::max(1, -(-len(objects) // most))]
                 cut = f' ({len(info["instances"])} of {len(objects)} objects)' * (len(objects) > most)
@@ -73,5 +73,5 @@ def _paint(packed: dict[str, Any], metainfo: dict[str, Any], has_bands: bool) ->
     bgr = packed['inputs'].numpy().transpose(1, 2, 0)
     # Bands are in the order of the file.
     image = to_view(bgr) if has_bands else np.ascontiguousarray(bgr[..., ::-1].clip(0, 255), np.uint8)
-    found = of_sample(packed['data_samples'], image.shape[:2], metainfo, 'gt', image=image)
-    return found.plot(alpha=0.5) if found else None
+    annotated = of_sample(packed['data_samples'], image.shape[:2], metainfo, 'gt', image=image)
+    return annotated.plot(alpha=0.5) if annotated else None

@@ -32,10 +32,11 @@ def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:
 def to_coco(pictures: Sequence[Picture], classes: Sequence[str], root: Path) -> dict[str, list[dict[str, Any]]]:
     """Returns images and objects in COCO's layout. All classes are categories, whose order mmdet numbers."""
     ids = {name: index for index, name in enumerate(classes, start=1)}
-    objects = [dict(one.keys, image_id=index, category_id=ids[one.name])
-               for index, picture in enumerate(pictures, start=1) for one in picture.objects]
-    return dict(images=[dict(id=index, file_name=inside(one.path, root), width=one.size[0], height=one.size[1])
-                        for index, one in enumerate(pictures, start=1)],
+    objects = [dict(instance.keys, image_id=index, category_id=ids[instance.name])
+               for index, picture in enumerate(pictures, start=1) for instance in picture.objects]
+    return dict(images=[dict(id=index, file_name=inside(picture.path, root), width=picture.size[0],
+                             height=picture.size[1])
+                        for index, picture in enumerate(pictures, start=1)],
                 categories=[dict(id=index, name=name) for name, index in ids.items()],
                 annotations=[dict(keys, id=index) for index, keys in enumerate(objects, start=1)])
 
@@ -49,20 +50,20 @@ def _write_coco(folder: Path, split: str, pictures: Sequence[Picture], data: Lab
 def _write_maps(folder: Path, split: str, pictures: Sequence[Picture], data: LabelledData) -> dict[str, Any]:
     """Writes a list of images, and their label maps, unless these have classes and the names of their images already.
     """
-    maps = [one.label_map for one in pictures if one.label_map]
+    maps = [picture.label_map for picture in pictures if picture.label_map]
     images, names = _names(pictures)
-    labels = Path(commonpath([one.path.parent for one in maps]))
+    labels = Path(commonpath([label_map.path.parent for label_map in maps]))
     ends = pictures[0].path.suffix, maps[0].path.name.removeprefix(pictures[0].path.stem)
     bare = [name.removesuffix(ends[0]) for name in names]
-    if all(one.codes is None and one.path == labels / f'{name}{ends[1]}' and name == name.strip()
-           and one_image == f'{name}{ends[0]}' for one, name, one_image in zip(maps, bare, names, strict=True)):
+    if all(label_map.codes is None and label_map.path == labels / f'{name}{ends[1]}' and name == name.strip()
+           and one_image == f'{name}{ends[0]}' for label_map, name, one_image in zip(maps, bare, names, strict=True)):
         names = bare
     else:
         labels, ends = folder / split, ('', '.png')
-        for one, name in zip(maps, names, strict=True):
+        for label_map, name in zip(maps, names, strict=True):
             target = labels / f'{name}.png'
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_image(target, to_classes(one), data.palette or None)
+            write_image(target, to_classes(label_map), data.palette or None)
     file = folder / f'{split}.txt'
     write_text(file, '\n'.join(names) + '\n')
     return dict(type='BaseSegDataset', ann_file=str(file), data_prefix=dict(
@@ -72,5 +73,5 @@ def _write_maps(folder: Path, split: str, pictures: Sequence[Picture], data: Lab
 
 def _names(pictures: Sequence[Picture]) -> tuple[Path, list[str]]:
     """Returns the folder of images, and their names in it."""
-    folder = Path(commonpath([one.path.parent for one in pictures]))
-    return folder, [one.path.relative_to(folder).as_posix() for one in pictures]
+    folder = Path(commonpath([picture.path.parent for picture in pictures]))
+    return folder, [picture.path.relative_to(folder).as_posix() for picture in pictures]

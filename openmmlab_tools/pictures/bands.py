@@ -130,9 +130,9 @@ def to_view(pixels: np.ndarray) -> np.ndarray:
 
 def _is_tiff(file: BinaryIO) -> bool:
     file.seek(0)
-    found = file.read(4) in TIFF
+    is_tiff = file.read(4) in TIFF
     file.seek(0)
-    return found
+    return is_tiff
 
 
 def _loaded_mode(image: Image.Image) -> str:
@@ -170,7 +170,7 @@ def _series(file: BinaryIO, name: str | Path) -> Any:
     file.seek(0)
     first, *more = TiffFile(file).series
     if first.kind == 'generic' or not first.is_pyramidal:  # else it is a slide, whose label is no image
-        check_alone(1 + sum(not (one.keyframe.is_reduced or one.keyframe.is_mask) for one in more), name)
+        check_alone(1 + sum(not (other.keyframe.is_reduced or other.keyframe.is_mask) for other in more), name)
     return first
 
 
@@ -178,8 +178,8 @@ def _layout(series: Any, name: str | Path) -> tuple[tuple[int, ...], int | None,
     """Returns the shape of an image, with two or three axes, the one of them that has channels, and the type."""
     shape, axes = tuple(series.shape), series.axes
     if len(shape) > 3:
-        kept = [index for index, size in enumerate(shape) if size > 1]
-        shape, axes = tuple(shape[index] for index in kept), ''.join(axes[index] for index in kept)
+        long_axes = [index for index, size in enumerate(shape) if size > 1]
+        shape, axes = tuple(shape[index] for index in long_axes), ''.join(axes[index] for index in long_axes)
     if len(shape) not in (2, 3) or 'T' in axes:  # times are no channels
         raise ImageFault(name, f'has the axes {series.axes} of lengths {shape}, but must have height, width and '
                          'channels: save one image per file')

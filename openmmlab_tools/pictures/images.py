@@ -32,8 +32,8 @@ class ImageFault(FileFault):
 def check_regular(path: str | Path) -> None:
     """Raises a FileFault if a path is a folder, or what may never end, such as a pipe or a device."""
     os.stat(path)
-    if what := what_is(path):
-        raise FileFault(path, f'{what}: put the file there, or correct the path')
+    if fault := what_is(path):
+        raise FileFault(path, f'{fault}: put the file there, or correct the path')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
@@ -63,13 +63,13 @@ def pages(image: Image.Image) -> list[int]:
     count = 1 if image.format in ONE_IMAGE else getattr(image, 'n_frames', 1)
     if count == 1 or image.format != 'TIFF':
         return [*range(count)]
-    found = []
+    numbers = []
     for number in range(count):
         image.seek(number)
         if not getattr(image, 'tag_v2', {}).get(SUBFILE, 0) & (REDUCED | MASK):
-            found.append(number)
+            numbers.append(number)
     image.seek(0)
-    return found or [0]
+    return numbers or [0]
 
 
 def check_alone(count: int, name: str | Path) -> None:
@@ -125,10 +125,10 @@ def orientation(image: Image.Image) -> int:
     if kind == 'TIFF' or not is_turned(kind):  # Pillow itself has turned those of TIFF
         return 1
     try:
-        found = image.getexif().get(EXIF_ORIENTATION, 1)
+        number = image.getexif().get(EXIF_ORIENTATION, 1)
     except Exception:  # damaged data raises any error; OpenCV ignores it
         return 1
-    return found if isinstance(found, int) else 1
+    return number if isinstance(number, int) else 1
 
 
 @cache

@@ -14,7 +14,7 @@ def runs_of(counts: Any) -> np.ndarray | None:
     if isinstance(counts, str):
         return _unpack(counts)
     are_counts = isinstance(counts, list) and all(
-        isinstance(one, int | float) and 0 <= one < MAX_RUN and one % 1 == 0 for one in counts)
+        isinstance(count, int | float) and 0 <= count < MAX_RUN and count % 1 == 0 for count in counts)
     return np.array(counts, np.int64) if are_counts else None
 
 

@@ -133,20 +133,20 @@ def of_sample(sample: BaseDataElement, size: tuple[int, int], metainfo: Mapping[
     for the kind 'gt'; None if there are neither boxes nor a label map. `more` are further attributes.
     """
     made = partial(Prediction, size, tuple(metainfo.get('classes') or ()), palette=metainfo.get('palette'), **more)
-    found = sample.get(f'{kind}_sem_seg')
-    if found is not None and 'data' in found:  # mmdet's has none
-        label_map = found.data[0].numpy(force=True)
+    part = sample.get(f'{kind}_sem_seg')
+    if part is not None and 'data' in part:  # mmdet's has none
+        label_map = part.data[0].numpy(force=True)
         return made(label_map=label_map.astype(np.min_scalar_type(int(label_map.max()))))
-    found = sample.get(f'{kind}_track_instances', sample.get(f'{kind}_instances'))
-    if found is None or 'bboxes' not in found:
+    part = sample.get(f'{kind}_track_instances', sample.get(f'{kind}_instances'))
+    if part is None or 'bboxes' not in part:
         return None
-    masks, scores = found.get('masks'), found.get('scores')
+    masks, scores = part.get('masks'), part.get('scores')
     if masks is not None:
         bits = masks.numpy(force=True) if isinstance(masks, Tensor) else masks.to_ndarray()
-        masks = [coco_mask.encode(np.asfortranarray(one, np.uint8)) for one in bits]
-        masks = [dict(one, counts=one['counts'].decode()) for one in masks]
-    boxes = getattr(found.bboxes, 'tensor', found.bboxes)
-    return made(boxes=boxes.float().numpy(force=True), labels=found.labels.numpy(force=True), masks=masks,
+        masks = [coco_mask.encode(np.asfortranarray(mask, np.uint8)) for mask in bits]
+        masks = [dict(mask, counts=mask['counts'].decode()) for mask in masks]
+    boxes = getattr(part.bboxes, 'tensor', part.bboxes)
+    return made(boxes=boxes.float().numpy(force=True), labels=part.labels.numpy(force=True), masks=masks,
                 scores=None if scores is None else scores.float().numpy(force=True))
 
 
@@ -180,14 +180,15 @@ def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, A
     annotations: list[dict[str, Any]] = []
     classes: tuple[str, ...] = ()
     masks: Sequence[dict[str, Any] | None]
-    for index, (name, found) in enumerate(predictions.items(), start=1):
-        if found.boxes is None or found.labels is None or found.scores is None:
+    for index, (name, prediction) in enumerate(predictions.items(), start=1):
+        if prediction.boxes is None or prediction.labels is None or prediction.scores is None:
             raise UserError(f'the prediction of {name} is a label map, which COCO does not hold: pass predictions of a '
                             'detector.')
-        classes = found.classes
-        masks = [None] * len(found.boxes) if found.masks is None else found.masks
-        images.append(dict(id=index, file_name=name, height=found.size[0], width=found.size[1]))
-        for box, label, score, mask in zip(found.boxes.astype(float), found.labels.tolist(), found.scores.tolist(),
+        classes = prediction.classes
+        masks = [None] * len(prediction.boxes) if prediction.masks is None else prediction.masks
+        images.append(dict(id=index, file_name=name, height=prediction.size[0], width=prediction.size[1]))
+        for box, label, score, mask in zip(prediction.boxes.astype(float), prediction.labels.tolist(),
+                                           prediction.scores.tolist(),
                                            masks, strict=True):
             left, top, width, height = [round(value, 2) for value in (*box[:2], *(box[2:] - box[:2]))]
             annotations.append(dict(

@@ -32,11 +32,11 @@ class PaintPredictionsHook(Hook):
         self.folder.mkdir(parents=True, exist_ok=True)
         for sample in outputs or ():
             frames = getattr(sample, 'video_data_samples', None)
-            for one in frames or [sample]:
-                path = Path(one.img_path)
+            for frame in frames or [sample]:
+                path = Path(frame.img_path)
                 # An image of the same name may be in another folder.
                 name = unique_name(f'{path.parent.name}_{path.stem}' if frames else path.stem, self.names)
-                self._paint(runner.visualizer, one, self.folder / f'{name}.png')
+                self._paint(runner.visualizer, frame, self.folder / f'{name}.png')
 
     def _paint(self, visualizer: Visualizer, sample: BaseDataElement, file: Path) -> None:
         image, metainfo = read_view(sample.img_path), visualizer.dataset_meta or {}
@@ -48,8 +48,8 @@ class PaintPredictionsHook(Hook):
         elif 'pred_panoptic_seg' in sample:
             painted = []
         else:
-            found = [of_sample(sample, image.shape[:2], metainfo, kind, image=image) for kind in ('gt', 'pred')]
-            painted = [one.plot() for one in found if one]
+            predictions = [of_sample(sample, image.shape[:2], metainfo, kind, image=image) for kind in ('gt', 'pred')]
+            painted = [prediction.plot() for prediction in predictions if prediction]
         if painted:
             write_image(file, np.concatenate(painted, axis=1))
         else:  # the library draws it, with matplotlib

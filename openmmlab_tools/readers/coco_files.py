@@ -48,7 +48,7 @@ def read_coco_files(reading: Reading) -> LabelledData:
     settle(data, names, [picture for pictures in data.splits.values() for picture in pictures])
     if {*data.splits} == {'train'}:
         pictures = data.splits.pop('train')
-        paths = [one.path for one in pictures]
+        paths = [picture.path for picture in pictures]
         divide(data, pictures, folder, read_split_lists(folder, paths, data.account, LISTS[False]) or dict(train=paths))
     return data
 
@@ -59,13 +59,13 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
         split = 'train' if reading.named else split_in(file.stem) or split_of(file, reading.folder.root)
         by_split.setdefault(split, []).append(file)
     chosen = {}
-    for split, found in by_split.items():
-        best = [file for file in found if BEST_NAME in file.stem] if len(found) > 1 else found
+    for split, files in by_split.items():
+        best = [file for file in files if BEST_NAME in file.stem] if len(files) > 1 else files
         if len(best) != 1:
-            raise UserError(f'{found[0]} and {found[1]} are both for {split}: name one of them, and the other with '
+            raise UserError(f'{files[0]} and {files[1]} are both for {split}: name one of them, and the other with '
                             '--val if it is for validation.')
         chosen[split] = best[0]
-        if left := [one.name for one in found if one != best[0]]:
+        if left := [file.name for file in files if file != best[0]]:
             notes.append(f'{", ".join(left)} skipped, because {best[0].name} is for {split}.')
     return chosen
 
@@ -74,30 +74,32 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
     """Returns the images of a file that are there, with their objects. Categories of one name are one class."""
     account = data.account
     note_records(coco, account)
-    names = {one['id']: one['name'] for one in coco['categories']}
-    places = _locate([one['file_name'] for one in coco['images']], file, split, folder)
-    pictures = [Picture(places.get(one['file_name'], NOWHERE), file, (one.get('width') or 0, one.get('height') or 0))
-                for one in coco['images']]
-    by_id = {one['id']: picture for one, picture in zip(coco['images'], pictures, strict=True)}
-    file_names = {one['id']: one['file_name'] for one in coco['images']}
+    names = {category['id']: category['name'] for category in coco['categories']}
+    places = _locate([image['file_name'] for image in coco['images']], file, split, folder)
+    pictures = [Picture(places.get(image['file_name'], NOWHERE), file,
+                        (image.get('width') or 0, image.get('height') or 0))
+                for image in coco['images']]
+    by_id = {image['id']: picture for image, picture in zip(coco['images'], pictures, strict=True)}
+    file_names = {image['id']: image['file_name'] for image in coco['images']}
     areas = wrong_areas(coco['annotations'])
     if areas:
         data.notes.append(f'{file.name} has an impossible area in {len(areas)} annotations: the area of the mask or '
                           'box is written instead.')
-    for index, one in enumerate(coco['annotations']):
+    for index, annotation in enumerate(coco['annotations']):
         if index in areas:
-            one['area'] = areas[index][0]
-        if one['category_id'] not in names or one['image_id'] not in by_id:
-            account.leave('objects', f'objects have a category or image that {file.name} lacks', one['id'])
-        elif by_id[one['image_id']].path == NOWHERE:
-            account.leave('objects', 'objects are of images that are not there', file_names[one['image_id']])
+            annotation['area'] = areas[index][0]
+        if annotation['category_id'] not in names or annotation['image_id'] not in by_id:
+            account.leave('objects', f'objects have a category or image that {file.name} lacks', annotation['id'])
+        elif by_id[annotation['image_id']].path == NOWHERE:
+            account.leave('objects', 'objects are of images that are not there', file_names[annotation['image_id']])
         else:
-            ignored = next((f'objects have {key}=1' for key in ('ignore', 'iscrowd') if one.get(key)), '')
-            keys = dict(_keys(one, data), iscrowd=int(bool(ignored)))
-            by_id[one['image_id']].objects.append(LabelledObject(names[one['category_id']], keys, extent=_extent(keys),
+            ignored = next((f'objects have {key}=1' for key in ('ignore', 'iscrowd') if annotation.get(key)), '')
+            keys = dict(_keys(annotation, data), iscrowd=int(bool(ignored)))
+            by_id[annotation['image_id']].objects.append(LabelledObject(names[annotation['category_id']], keys,
+                extent=_extent(keys),
                                                                  ignored=ignored))
     account.leave_all('images', f'images of {file.name} are not there', [
-        one['file_name'] for one in coco['images'] if one['file_name'] not in places])
+        image['file_name'] for image in coco['images'] if image['file_name'] not in places])
     if twice := [name for name, number in Counter(names.values()).items() if number > 1]:
         data.notes.append(f'{file.name} has several categories of the name {", ".join(twice)}: they are one class.')
     if len(by_id) < len(pictures):
@@ -164,18 +166,20 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder, account: Acc
     categories that do not say which they are, are things. A UserError if a PNG file or a key is missing.
     """
     with as_sentence(f'{file} has panoptic annotations that cannot be read', 'export it again'):
-        categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name']), isthing=one.get('isthing'))
-                      for one in coco['categories']}
-        images = [dict(id=to_id(one['id']), file_name=str(one['file_name'])) for one in coco['images']]
+        categories = {to_id(category['id']): dict(id=to_id(category['id']), name=str(category['name']),
+                                                  isthing=category.get('isthing'))
+                      for category in coco['categories']}
+        images = [dict(id=to_id(image['id']), file_name=str(image['file_name'])) for image in coco['images']]
         annotations: list[Entry] = []
-        for one in coco['annotations']:
-            place = folder.locate(one['file_name'], file.with_suffix(''), file.parent)
+        for annotation in coco['annotations']:
+            place = folder.locate(annotation['file_name'], file.with_suffix(''), file.parent)
             if place is None:
-                raise UserError(f'{one["file_name"]}, which {file} names, is not there: put it into {file.stem}/ '
+                raise UserError(f'{annotation["file_name"]}, which {file} names, is not there: put it into '
+                                f'{file.stem}/ '
                                 'beside it.')
             account.use('labels', place)
             pixels = open_label_map(place, as_colours=True).values
-            for segment in one['segments_info']:
+            for segment in annotation['segments_info']:
                 category = categories.get(to_id(segment['category_id']), {})
                 if category.get('isthing') == 0:
                     account.seen['objects'] += 1
@@ -187,7 +191,8 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder, account: Acc
                 number = segment['id']
                 code = (number & 255) << 16 | (number & 255 << 8) | number >> 16  # as label maps have it
                 annotations.append(dict(
-                    mask(pixels == code), id=len(annotations) + 1, image_id=to_id(one['image_id']),
+                    mask(pixels == code), id=len(annotations) + 1, image_id=to_id(annotation['image_id']),
                     category_id=to_id(segment['category_id']), iscrowd=int(segment.get('iscrowd', 0))))
-    things = [{key: one[key] for key in ('id', 'name')} for one in categories.values() if one['isthing'] != 0]
+    things = [{key: category[key] for key in ('id', 'name')} for category in categories.values()
+              if category['isthing'] != 0]
     return dict(images=images, categories=things, annotations=annotations)

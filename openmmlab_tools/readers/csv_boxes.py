@@ -12,7 +12,7 @@ from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.folder import Folder, head, read_text, split_in
 from openmmlab_tools.readers.form.objects import Shape, ellipse, number_of, points_of, size_of
-from openmmlab_tools.readers.form.records import Found, Record, read_many
+from openmmlab_tools.readers.form.records import Record, RecordObject, read_many
 from openmmlab_tools.readers.form.splits import split_of
 from openmmlab_tools.texts import shown, some
 
@@ -69,13 +69,14 @@ class Table(NamedTuple):
 
 def find_csv(folder: Folder) -> list[Path]:
     """Returns files with a box in each line, by their first lines."""
-    return [path for path in folder.of(*SUFFIXES) if not (path.suffix.lower() == '.txt' and folder.image_of(path))
+    return [path for path in folder.with_suffix(*SUFFIXES)
+            if not (path.suffix.lower() == '.txt' and folder.image_of(path))
             and _table(text_of(head(path, LINES))).columns]
 
 
 def name_columns(folder: Folder) -> str | None:
     """Returns a clause with a file whose columns look like boxes, but are not read, and with what to do."""
-    for path in folder.of('.csv', '.tsv'):
+    for path in folder.with_suffix('.csv', '.tsv'):
         text = text_of(head(path, LINES))
         rows = max((_rows(text, delimiter) for delimiter in DELIMITERS), key=lambda rows: len(rows[0]) if rows else 0)
         columns = _headings(rows[0]) if rows else []
@@ -108,7 +109,7 @@ def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
     if not columns:
         raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
     rows = rows[1:] if columns == _columns_of_headings(rows[0]) else rows
-    account.read((one for one in columns if one not in HEADINGS), (*KNOWN, 'w', 'h'))
+    account.read((column for column in columns if column not in HEADINGS), (*KNOWN, 'w', 'h'))
     by_image: dict[str, list[tuple[str, Row]]] = {}
     for row in rows:
         if any(cell.strip() for cell in row[len(columns):]):
@@ -119,10 +120,10 @@ def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
     in_shares = _are_shares([pair for pairs in by_image.values() for pair in pairs])
     split = split_in(path.stem) or split_of(path, folder.root)
     for text, records in by_image.items():
-        found = [_found(record, where, in_shares) for where, record in records]
+        objects = [_record_object(record, where, in_shares) for where, record in records]
         where, last = records[-1]
         size = size_of(last.get('width'), last.get('height'), where)
-        yield Record(f'{path}, {text}', [text], found, size, split)
+        yield Record(f'{path}, {text}', [text], objects, size, split)
 
 
 def _are_shares(records: Sequence[tuple[str, Row]]) -> bool:
@@ -134,20 +135,20 @@ def _are_shares(records: Sequence[tuple[str, Row]]) -> bool:
     most = [(max(abs(number_of(record.get(key), where, key)) for key in CORNERS), where) for where, record in records
             if all(record.get(key, '').strip() for key in CORNERS)]
     largest = max(most, default=(0., ''))
-    shares = sum(one <= 1 for one, _ in most)
+    shares = sum(coordinate <= 1 for coordinate, _ in most)
     if largest[0] > MOST_SHARE and 2 * shares > len(most):
         raise UserError(f'{largest[1]} has a coordinate of {largest[0]:g}, but {shares} of {len(most)} lines have only '
                         'shares of the image, from 0 to 1: write all in one unit.')
     return bool(most) and largest[0] <= MOST_SHARE
 
 
-def _found(record: Row, where: str, in_shares: bool) -> Found:
+def _record_object(record: Row, where: str, in_shares: bool) -> RecordObject:
     if text := record.get('shape'):
         shape, name = _of_via(text, record.get('attributes', ''), where)
-        return Found(name, shape, left='' if shape else 'objects have no area')
+        return RecordObject(name, shape, left='' if shape else 'objects have no area')
     if not any(record.get(key, '').strip() for key in (*CORNERS, 'w')):
-        return Found(left='lines have an image without an object')
-    return Found(record.get('name', ''), _box(record, where, in_shares),
+        return RecordObject(left='lines have an image without an object')
+    return RecordObject(record.get('name', ''), _box(record, where, in_shares),
                  ignored='objects are groups (IsGroupOf)' * (record.get('group', '').strip() == '1'))
 
 
@@ -161,17 +162,17 @@ def _box(record: Row, where: str, in_shares: bool) -> Shape:
 def _of_via(text: str, attributes: str, where: str) -> tuple[Shape | None, str]:
     """Reads a shape of the VGG Image Annotator, and the first of its attributes, which is the class."""
     try:
-        found, names = json.loads(text), [*json.loads(attributes or '{}').values()]
-        kind = found.get('name')
+        shape, names = json.loads(text), [*json.loads(attributes or '{}').values()]
+        kind = shape.get('name')
     except (ValueError, AttributeError) as error:
         raise UserError(f'{where} has {shown(text)} for a shape, which is no JSON: export it again.') from error
     name = str(names[0]) if names else ''
     if kind == 'polygon':
-        pairs = zip(found.get('all_points_x') or (), found.get('all_points_y') or (), strict=False)
+        pairs = zip(shape.get('all_points_x') or (), shape.get('all_points_y') or (), strict=False)
         return Shape(parts=[points_of([*pairs], where)]), name
     if kind not in VIA_KEYS:
         return None, name
-    x, y, width, height = (number_of(found.get(key), where, key) for key in VIA_KEYS[kind])
+    x, y, width, height = (number_of(shape.get(key), where, key) for key in VIA_KEYS[kind])
     return Shape((x, y, x + width, y + height)) if kind == 'rect' else Shape(parts=[ellipse(x, y, width, height)]), name
 
 
@@ -190,23 +191,23 @@ def _rows(text: str, delimiter: str) -> list[Cells]:
 
 def _headings(row: list[str]) -> list[str]:
     known = {heading: key for key, headings in HEADINGS.items() for heading in headings}
-    found = []
+    columns = []
     for cell in row:
         plain = re.sub(r'[ _#.-]', '', cell.lower())
         bare = BOX_WORD.sub('', plain)
-        found.append(OF_BOX.get(bare) or known.get(bare) or plain if bare != plain else known.get(plain, plain))
-    return found
+        columns.append(OF_BOX.get(bare) or known.get(bare) or plain if bare != plain else known.get(plain, plain))
+    return columns
 
 
 def _columns_of_headings(row: list[str]) -> list[str]:
     """Returns what columns are by their headings; nothing if these are no boxes."""
-    found = _headings(row)
-    if {'image', 'shape'} <= {*found}:
-        return found
-    if {'left', 'top', 'width', 'height'} <= {*found} and {'right', 'bottom', 'w', 'h'}.isdisjoint(found):
-        found = [{'width': 'w', 'height': 'h'}.get(one, one) for one in found]
-    has_box = {*CORNERS} <= {*found} or {'left', 'top', 'w', 'h'} <= {*found}
-    return found if has_box and {'image', 'name'} <= {*found} else []
+    headings = _headings(row)
+    if {'image', 'shape'} <= {*headings}:
+        return headings
+    if {'left', 'top', 'width', 'height'} <= {*headings} and {'right', 'bottom', 'w', 'h'}.isdisjoint(headings):
+        headings = [{'width': 'w', 'height': 'h'}.get(heading, heading) for heading in headings]
+    has_box = {*CORNERS} <= {*headings} or {'left', 'top', 'w', 'h'} <= {*headings}
+    return headings if has_box and {'image', 'name'} <= {*headings} else []
 
 
 def _columns(first: list[str]) -> list[str]:

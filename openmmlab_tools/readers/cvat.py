@@ -10,7 +10,7 @@ from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.folder import split_in
 from openmmlab_tools.readers.form.objects import Shape, ellipse, number_of, points_of, rotated, size_of
-from openmmlab_tools.readers.form.records import Found, Record, read_many
+from openmmlab_tools.readers.form.records import Record, RecordObject, read_many
 from openmmlab_tools.texts import shown
 
 from .labelme import NO_AREA
@@ -36,47 +36,47 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
     if root.find('track') is not None and root.find('image') is None:
         raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
                         'with the images.')
-    account.read((one.tag for one in root), ('version', 'meta', 'image'))
+    account.read((element.tag for element in root), ('version', 'meta', 'image'))
     for image in root.iter('image'):
         account.read(image.keys(), OF_IMAGE, 'image.')
         # The names in a project's export are those in the folder of a subset.
         name = '/'.join(filter(None, (image.get('subset'), image.get('name'))))
         where = f'{path}, image {image.get("name", "")},'
         size = size_of(image.get('width'), image.get('height'), where)
-        yield Record(where, [name], [_found(one, where, size, account) for one in image], size,
+        yield Record(where, [name], [_record_object(element, where, size, account) for element in image], size,
                      split_in(image.get('subset', '')))
 
 
-def _found(found: Element, where: str, size: tuple[int, int], account: Account) -> Found:
-    account.read(found.keys(), OF_SHAPE, f'{found.tag}.')
-    shape, group = _shape(found, where, size), found.get('group_id', '0')
-    return Found(found.get('label', ''), shape, None if group == '0' else group) if shape else Found(
-        left=NO_AREA.format(found.tag))
+def _record_object(element: Element, where: str, size: tuple[int, int], account: Account) -> RecordObject:
+    account.read(element.keys(), OF_SHAPE, f'{element.tag}.')
+    shape, group = _shape(element, where, size), element.get('group_id', '0')
+    return RecordObject(element.get('label', ''), shape, None if group == '0' else group) if shape else RecordObject(
+        left=NO_AREA.format(element.tag))
 
 
-def _shape(found: Element, where: str, size: tuple[int, int]) -> Shape | None:
+def _shape(element: Element, where: str, size: tuple[int, int]) -> Shape | None:
     def numbers(*keys: str) -> list[float]:
-        return [number_of(found.get(key), where, key) for key in keys]
+        return [number_of(element.get(key), where, key) for key in keys]
 
-    angle = number_of(found.get('rotation', '0'), where, 'rotation')
-    if found.tag == 'box':
+    angle = number_of(element.get('rotation', '0'), where, 'rotation')
+    if element.tag == 'box':
         left, top, right, bottom = corners = numbers('xtl', 'ytl', 'xbr', 'ybr')
         return Shape(corners) if not angle % 360 else Shape(parts=[
             rotated((left + right) / 2, (top + bottom) / 2, right - left, bottom - top, angle)])
-    if found.tag == 'polygon':
-        return Shape(parts=[points_of([pair.split(',') for pair in found.get('points', '').split(';')], where)])
-    if found.tag == 'ellipse':
+    if element.tag == 'polygon':
+        return Shape(parts=[points_of([pair.split(',') for pair in element.get('points', '').split(';')], where)])
+    if element.tag == 'ellipse':
         x, y, radius_x, radius_y = numbers('cx', 'cy', 'rx', 'ry')
         return Shape(parts=[ellipse(x, y, radius_x, radius_y, angle)])
-    return _mask(numbers('left', 'top', 'width', 'height'), found.get('rle', ''), where, size
-                 ) if found.tag == 'mask' else None
+    return _mask(numbers('left', 'top', 'width', 'height'), element.get('rle', ''), where, size
+                 ) if element.tag == 'mask' else None
 
 
 def _mask(rectangle: list[float], rle: str, where: str, size: tuple[int, int]) -> Shape:
     """Reads a mask: numbers of pixels without and with the object in turn, row by row in a rectangle."""
     left, top, width, height = map(int, rectangle)
     try:
-        runs = [int(one) for one in rle.split(',')]
+        runs = [int(number) for number in rle.split(',')]
     except ValueError:
         runs = []
     inside = 0 <= left <= left + width <= size[0] and 0 <= top <= top + height <= size[1]

@@ -54,12 +54,12 @@ def find_label_maps(folder: Folder) -> list[Path]:
     only if there are no others, and of Cityscapes, those of one kind.
     """
     photos = {path.with_suffix('') for path in folder.images if path.suffix.lower() not in SUFFIXES}
-    maps = [path for path in folder.of(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
-    kinds = {path: found[1] for path in maps if (found := CITYSCAPES.search(path.stem))}
+    maps = [path for path in folder.with_suffix(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
+    kinds = {path: match[1] for path in maps if (match := CITYSCAPES.search(path.stem))}
     if kinds:
         best = next((kind for kind in IDS if kind in kinds.values()), '')
         return [path for path, kind in kinds.items() if kind == best]
-    return maps or [path for path in folder.of(*LOSSY) if folder.is_label(path)]
+    return maps or [path for path in folder.with_suffix(*LOSSY) if folder.is_label(path)]
 
 
 def unnamed_label_maps(folder: Folder) -> tuple[list[Kind], str] | None:
@@ -72,19 +72,19 @@ def unnamed_label_maps(folder: Folder) -> tuple[list[Kind], str] | None:
         kind = kind_of(path)
         by_kind.setdefault(kind, {})[path.stem.removesuffix(kind[1])] = path
     largest = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
-    found, examples = list[Kind](), list[str]()
+    kinds, examples = list[Kind](), list[str]()
     for kind in largest:
         maps = by_kind[kind]
-        fitting = [photos for other in largest if other not in (kind, *found) and maps.keys() <= (
+        fitting = [photos for other in largest if other not in (kind, *kinds) and maps.keys() <= (
             photos := {path.stem: path for path in by_kind[other].values()} | by_kind[other]).keys()]
         # Where there are several, nothing says which of them a label map is for.
         if len(fitting) == 1 and all(path.suffix.lower() in SUFFIXES for path in maps.values()):
             names = sorted(maps)[::-(-len(maps) // LOOKED_AT)]
             if all(_colours(maps[name]) <= MOST_COLOURS < _colours(fitting[0][name]) for name in names):
-                found.append(kind)
+                kinds.append(kind)
                 examples.append(f'{folder.name(maps[names[0]])} for {folder.name(fitting[0][names[0]])}')
-    return (found, f'Images of at most {MOST_COLOURS} colours are taken for label maps of others, such as '
-            f'{some(examples, 2)}.') if found else None
+    return (kinds, f'Images of at most {MOST_COLOURS} colours are taken for label maps of others, such as '
+            f'{some(examples, 2)}.') if kinds else None
 
 
 def _colours(path: Path) -> int:
@@ -99,7 +99,7 @@ def several_masks(folder: Folder) -> str | None:
     """Returns a clause about folders with a mask for each object, beside a folder with one image, as DSB2018 has them.
     """
     by_place: dict[Path, list[Path]] = {}
-    for path in folder.of(*SUFFIXES):
+    for path in folder.with_suffix(*SUFFIXES):
         if folder.is_label(path):
             by_place.setdefault(path.parent, []).append(path)
     for place, paths in by_place.items():
@@ -117,7 +117,7 @@ def read_label_maps(reading: Reading) -> LabelledData:
     folder, kind = reading.folder, reading.options.masks
     data = LabelledData(LABEL_MAPS, folder.root)
     pictures, _ = pictures_of(reading.files, folder, 'label map', data)
-    paths = [one.annotation for one in pictures if one.annotation]
+    paths = [picture.annotation for picture in pictures if picture.annotation]
     table = None if reading.options.colours else _of_cityscapes(paths) or _of_ade20k(paths)
     if not table and (table := find_table(folder, reading.options.colours)):
         data.account.use('descriptions', table.path)
@@ -140,7 +140,7 @@ def read_label_maps(reading: Reading) -> LabelledData:
         codes = meaning.codes or (None if count.is_plain else {})
         picture.label_map = LabelMap(path, pixels, codes, meaning.are_colours)
     data.is_semantic, data.classes, data.palette = True, meaning.classes, meaning.palette
-    data.notes += [*meaning.notes, *_rare(data, [one.label_map for one in pictures if one.label_map])]
+    data.notes += [*meaning.notes, *_rare(data, [picture.label_map for picture in pictures if picture.label_map])]
     divide(data, pictures, folder)
     return data
 
@@ -186,8 +186,9 @@ def _are_numbered(values: Collection[int]) -> bool:
 
 
 def _rare(data: LabelledData, maps: Sequence[LabelMap]) -> list[str]:
-    total = max(sum(sum(one.pixels.values()) for one in maps), 1)
-    shares = [(sum(one.pixels.get(index, 0) for one in maps) / total, name) for index, name in enumerate(data.classes)]
+    total = max(sum(sum(label_map.pixels.values()) for label_map in maps), 1)
+    shares = [(sum(label_map.pixels.get(index, 0) for label_map in maps) / total, name)
+              for index, name in enumerate(data.classes)]
     rare = sorted(pair for pair in shares if 0 < pair[0] < RARE)
     return [f'{len(rare)} classes have less than {RARE:.0%} of the pixels, the least {rare[0][1]} ({rare[0][0]:.2%}): '
             'class_weight in model.decode_head.loss_decode gives them more weight.'] if rare else []
@@ -209,31 +210,32 @@ def _count(paths: Sequence[Path], as_colours: bool) -> list[Counted] | None:
             return None
 
 
-def _of_colours(found: list[int], table: ClassTable | None, folder: Folder) -> Meaning:
+def _of_colours(colours: list[int], table: ClassTable | None, folder: Folder) -> Meaning:
     if table and table.are_colours:
-        unknown = [colour_of(code) for code in found if code not in table.codes]
+        unknown = [colour_of(code) for code in colours if code not in table.codes]
         return Meaning(table.names, {code: index for index, code in enumerate(table.codes)}, True,
                        [colour_of(code) for code in table.codes], notes=told(
                            unknown, f'colours of label maps are not in {table.path.name}', ': they mean no class.'))
-    if len(found) > MOST_COLOURS:
-        raise UserError(f'{folder.root} has label maps with {len(found)} colours, and no table of them: name one with '
-                        '--colours, with a name and three numbers in each line.')
-    fits = table is None or len(table.names) == len(found)
-    names = table.names if table and fits else [f'colour_{"_".join(map(str, colour_of(code)))}' for code in found]
-    codes = {code: index for index, code in enumerate(found)}
+    if len(colours) > MOST_COLOURS:
+        raise UserError(f'{folder.root} has label maps with {len(colours)} colours, and no table of them: name one '
+                        'with --colours, with a name and three numbers in each line.')
+    fits = table is None or len(table.names) == len(colours)
+    names = table.names if table and fits else [f'colour_{"_".join(map(str, colour_of(code)))}' for code in colours]
+    codes = {code: index for index, code in enumerate(colours)}
     unused = [] if table is None or fits else [
-        f'{table.path.name} has {len(table.names)} names, but label maps have {len(found)} colours, so it is not used.']
-    return Meaning(names, codes, True, [colour_of(code) for code in found], notes=[
-        *unused, f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for '
+        f'{table.path.name} has {len(table.names)} names, but label maps have {len(colours)} colours, so it is not '
+        'used.']
+    return Meaning(names, codes, True, [colour_of(code) for code in colours], notes=[
+        *unused, f'Each of the {len(colours)} colours of the label maps is taken for a class: name them in a file for '
         '--colours, with a name and three numbers in each line.'])
 
 
 def _of_cityscapes(paths: Sequence[Path]) -> ClassTable | None:
-    found = [match[1] for path in paths if (match := CITYSCAPES.search(path.stem))]
-    if not found:
+    forms = [match[1] for path in paths if (match := CITYSCAPES.search(path.stem))]
+    if not forms:
         return None
     from mmseg.utils import get_classes
-    return ClassTable(paths[0], get_classes('cityscapes'), [*CITYSCAPES_IDS] if found[0] == 'labelIds' else [])
+    return ClassTable(paths[0], get_classes('cityscapes'), [*CITYSCAPES_IDS] if forms[0] == 'labelIds' else [])
 
 
 def _of_ade20k(paths: Sequence[Path]) -> ClassTable | None:
@@ -251,10 +253,11 @@ def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning 
     Raises:
         UserError: If nearly all pixels have the least or the largest value, and the others many between.
     """
-    own = [frozenset(count) - {0} for count in counts]
-    if {frozenset({1}), frozenset({NO_CLASS})} <= set(own) <= {frozenset(), frozenset({1}), frozenset({NO_CLASS})}:
+    values_by_map = [frozenset(count) - {0} for count in counts]
+    ones, most = frozenset({1}), frozenset({NO_CLASS})
+    if {ones, most} <= set(values_by_map) <= {frozenset(), ones, most}:
         return Meaning(['background', 'foreground'], {0: 0, 1: 1, NO_CLASS: 1}, notes=[
-            f'{own.count(frozenset({1}))} label maps have 0 and 1, and {own.count(frozenset({NO_CLASS}))} have 0 and '
+            f'{values_by_map.count(ones)} label maps have 0 and 1, and {values_by_map.count(most)} have 0 and '
             '255: both are taken for background and foreground (--masks classes says otherwise).'])
     total: Counter[int] = sum(map(Counter, counts), Counter())
     ends = {min(total), max(total)} if total else set()
@@ -308,25 +311,25 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
 def _look_like_objects(paths: Sequence[Path], counts: Sequence[dict[int, int]]) -> bool:
     """Returns whether values count from 1 in each map, end at different numbers, and are a blob each."""
     highest, single, total = set(), 0, 0
-    for path, found in list(zip(paths, counts, strict=True))[:TRIED]:
-        own = sorted(value for value in found if value not in (0, NO_CLASS))
-        if not own:
+    for path, count in list(zip(paths, counts, strict=True))[:TRIED]:
+        values = sorted(value for value in count if value not in (0, NO_CLASS))
+        if not values:
             continue
-        if own[0] != 1 or own[-1] != len(own) or len(own) > NO_CLASS:
+        if values[0] != 1 or values[-1] != len(values) or len(values) > NO_CLASS:
             return False
-        highest.add(len(own))
+        highest.add(len(values))
         labels = open_label_map(path).values
-        blobs = [cv2.connectedComponents((labels == value).astype(np.uint8))[0] - 1 for value in own]
-        single, total = single + blobs.count(1), total + len(own)
+        blobs = [cv2.connectedComponents((labels == value).astype(np.uint8))[0] - 1 for value in values]
+        single, total = single + blobs.count(1), total + len(values)
     return len(highest) > 1 and single >= 0.9 * total
 
 
 def find_table(folder: Folder, named: Path | None) -> ClassTable | None:
     """Reads the table that a user named, or else that of `TABLES` which is nearest to the root; None if there is none.
     """
-    found = [named] if named else sorted((path for path in folder.files if path.name.lower() in TABLES),
+    paths = [named] if named else sorted((path for path in folder.files if path.name.lower() in TABLES),
                                          key=lambda path: (len(path.parts), TABLES.index(path.name.lower())))
-    return next((one for path in found if (one := read_table(path)).names or named), None)
+    return next((table for path in paths if (table := read_table(path)).names or named), None)
 
 
 def colour_of(code: int) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.brushes import read_brush
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.objects import Shape, ellipse, number_of, points_of, size_of
-from openmmlab_tools.readers.form.records import Found, Record, read_many
+from openmmlab_tools.readers.form.records import Record, RecordObject, read_many
 from openmmlab_tools.texts import shown
 
 from .layouts import LABEL_STUDIO, Reading
@@ -47,7 +47,7 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
         if not isinstance(task, dict):
             raise UserError(f'{path}, task {index}, is {shown(task)}, but a task has data and annotations: export it '
                             'again.')
-        where, found, sizes = f'{path}, task {task.get("id", index)},', list[Found](), set[tuple[int, int]]()
+        where, objects, sizes = f'{path}, task {task.get("id", index)},', list[RecordObject](), set[tuple[int, int]]()
         annotations = [*_annotations(task, where, account)]
         for results, left in annotations:
             # Results of one id are about one region, such as its shape and its label.
@@ -56,41 +56,41 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
                 account.read(result, OF_RESULT)
                 regions.setdefault(result.get('id', number), []).append(result)
             if left:
-                found.append(Found(left=left, records=len(results)))
+                objects.append(RecordObject(left=left, records=len(results)))
                 continue
-            found += [one for parts in regions.values() for one in _found(parts, where, account)]
-            sizes |= {size_of(one.get('original_width'), one.get('original_height'), where) for one in results
-                      if 'original_width' in one}
+            objects += [instance for parts in regions.values() for instance in _record_objects(parts, where, account)]
+            sizes |= {size_of(result.get('original_width'), result.get('original_height'), where) for result in results
+                      if 'original_width' in result}
         if len(sizes) > 1:
             account.remark('tasks have regions that state different sizes of their image, which percents do not need',
                            where.rstrip(','))
-        is_bare = all(one.left for one in annotations) and 'label' not in task
-        yield Record(where, [*_texts(task)], found, sizes.pop() if len(sizes) == 1 else (0, 0),
+        is_bare = all(annotation.left for annotation in annotations) and 'label' not in task
+        yield Record(where, [*_texts(task)], objects, sizes.pop() if len(sizes) == 1 else (0, 0),
                      left='tasks have no annotation yet, or cancelled ones' * is_bare)
 
 
-def _found(parts: list[dict[str, Any]], where: str, account: Account) -> Iterator[Found]:
+def _record_objects(parts: list[dict[str, Any]], where: str, account: Account) -> Iterator[RecordObject]:
     """Yields an object for each label of a region."""
     # The short form does not nest the shape of a result.
     flat = [part | (part['value'] if isinstance(part.get('value'), dict) else {}) for part in parts]
-    values = {key: value for one in flat for key, value in one.items()}
+    values = {key: value for part in flat for key, value in part.items()}
     kinds = [str(part.get('type') or '') for part in parts]
-    kind = next((one for one in SHAPES if one in kinds or f'{one}labels' in (*kinds, *values)), '')
-    labels = (label for one in flat for key in (f'{kind}labels', 'labels') if isinstance(one.get(key), list)
-              for label in one[key])
+    kind = next((part for part in SHAPES if part in kinds or f'{part}labels' in (*kinds, *values)), '')
+    labels = (label for part in flat for key in (f'{kind}labels', 'labels') if isinstance(part.get(key), list)
+              for label in part[key])
     names = [*dict.fromkeys(filter(None, (str(label).strip() for label in labels)))]
     if not kind:
         other = next(filter(None, kinds), '') or next((key for key in values if key.endswith('labels')), 'unknown')
-        yield Found(left=f'objects are of type {other}', records=len(parts))
+        yield RecordObject(left=f'objects are of type {other}', records=len(parts))
         return
     if not names:
-        yield Found(left='objects are regions without a label', records=len(parts))
+        yield RecordObject(left='objects are regions without a label', records=len(parts))
         return
     if number_of(values.get('image_rotation') or 0, where, 'image_rotation') % 360:
         account.fields['image_rotation'] += 1
     shape = _shape(kind, values, where)
     for index, name in enumerate(names):
-        yield Found(name, shape, records=1 if index else max(len(parts) - len(names) + 1, 1))
+        yield RecordObject(name, shape, records=1 if index else max(len(parts) - len(names) + 1, 1))
 
 
 def _texts(task: dict[str, Any]) -> Iterator[str]:
@@ -112,26 +112,29 @@ def _names(text: str) -> Iterator[str]:
 
 def _annotations(task: dict[str, Any], where: str, account: Account) -> Iterator[Annotation]:
     """Yields the annotations of a task, and its predictions; all but one are left out. None if it has none."""
-    def results_of(one: dict[str, Any]) -> list[dict[str, Any]]:
-        return [each for each in one.get('result') or () if isinstance(each, dict)]
+    def results_of(annotation: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in annotation.get('result') or () if isinstance(each, dict)]
 
     annotations = task.get('annotations') or task.get('completions')
     if not isinstance(annotations, list):  # the short form has a list for each control, by its name
-        results = [one for value in task.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
+        results = [annotation for value in task.values() if isinstance(value, list) for annotation in value
+                   if isinstance(annotation, dict)]
         if results or 'label' in task:
             yield Annotation(results)
         return
-    annotations = [one for one in annotations if isinstance(one, dict)]
-    valid = [one for one in annotations if not one.get('was_cancelled')]
-    chosen = next((one for one in reversed(valid) if results_of(one)), valid[-1] if valid else None)
+    annotations = [annotation for annotation in annotations if isinstance(annotation, dict)]
+    valid = [annotation for annotation in annotations if not annotation.get('was_cancelled')]
+    chosen = next((annotation for annotation in reversed(valid) if results_of(annotation)),
+                  valid[-1] if valid else None)
     if chosen is not None and chosen is not valid[-1]:
         account.remark('tasks have an empty last annotation, so that an earlier one is read', where.rstrip(','))
-    for one in annotations:
-        yield Annotation(results_of(one), '' if one is chosen else 'objects are of cancelled annotations' if one.get(
+    for annotation in annotations:
+        yield Annotation(results_of(annotation), '' if annotation is chosen
+                         else 'objects are of cancelled annotations' if annotation.get(
             'was_cancelled') else 'objects are of other annotations of their task')
-    for one in task.get('predictions') or ():
-        if isinstance(one, dict):
-            yield Annotation(results_of(one), 'objects are predictions')
+    for annotation in task.get('predictions') or ():
+        if isinstance(annotation, dict):
+            yield Annotation(results_of(annotation), 'objects are predictions')
 
 
 def _shape(kind: str, value: dict[str, Any], where: str) -> Shape:

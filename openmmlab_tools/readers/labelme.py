@@ -16,7 +16,7 @@ from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.folder import Folder
 from openmmlab_tools.readers.form.objects import Shape, ellipse, points_of, size_of
-from openmmlab_tools.readers.form.records import Found, Record, read_each
+from openmmlab_tools.readers.form.records import Record, RecordObject, read_each
 from openmmlab_tools.texts import shown
 
 from .layouts import LABELME, Reading
@@ -43,7 +43,7 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
         raise UserError(f'{path} has {shown(shapes)} for shapes, but these are a list: correct it.')
     account.read(content, OF_IMAGE)
     yield Record(str(path), [_image_in(content)], (
-        _found(shape, f'{path}, shapes[{index}],', account) for index, shape in enumerate(shapes)),
+        _record_object(shape, f'{path}, shapes[{index}],', account) for index, shape in enumerate(shapes)),
         size_of(content.get('imageWidth'), content.get('imageHeight'), str(path)))
 
 
@@ -76,14 +76,14 @@ def _image_in(content: dict[str, Any]) -> str:
     return str(content.get('imagePath') or '')
 
 
-def _found(shape: Any, where: str, account: Account) -> Found:
+def _record_object(shape: Any, where: str, account: Account) -> RecordObject:
     if not isinstance(shape, dict) or not isinstance(shape.get('label'), str | int):
         raise UserError(f'{where} is {shown(shape)}, but a shape has a label and points: correct it.')
     account.read(shape, OF_SHAPE, 'shapes.')
     kind, name = shape.get('shape_type') or 'polygon', str(shape['label']).strip()
     if kind not in KINDS or name == IGNORED:
-        return Found(left=NO_AREA.format(kind) if kind not in KINDS else f'objects are called {IGNORED}')
-    return Found(name, _shape(kind, points_of(shape.get('points'), where), shape, where), shape.get('group_id'))
+        return RecordObject(left=NO_AREA.format(kind) if kind not in KINDS else f'objects are called {IGNORED}')
+    return RecordObject(name, _shape(kind, points_of(shape.get('points'), where), shape, where), shape.get('group_id'))
 
 
 def _shape(kind: str, points: np.ndarray, shape: dict[str, Any], where: str) -> Shape:

@@ -50,7 +50,8 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
             groups for data with a split for validation.
     """
     data = _read(source, options)
-    if not (data.is_semantic or any(one.objects for one in data.splits.get('train', ()))) or 'train' not in data.splits:
+    trained = data.splits.get('train', ())
+    if 'train' not in data.splits or not (data.is_semantic or any(picture.objects for picture in trained)):
         told = '; '.join(line.rstrip('.') for line in data.account.lines())
         raise UserError(f'{source} has no annotation to train on ({told}): name the folder or file with those for '
                         'training.')
@@ -93,30 +94,30 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
     if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent
     folder = Folder(root)
-    found = _find_formats(folder, source)
-    folder.labels = {path for files in found.values() for path in files}
-    if options.embedded and found.get(LABELME):
-        folder = with_embedded(found[LABELME], folder, options.embedded)
+    by_format = _find_formats(folder, source)
+    folder.labels = {path for files in by_format.values() for path in files}
+    if options.embedded and by_format.get(LABELME):
+        folder = with_embedded(by_format[LABELME], folder, options.embedded)
     if not folder.images and not (is_file and suffix not in ('.json', '.xml', '.csv')):
         raise UserError(f'{name_files(folder) or name_tool(folder) or _without_images(source, folder)}.')
     # The description of YOLO may name folders elsewhere.
-    found = {form: files for form, files in found.items() if files or is_file}
-    wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
+    by_format = {form: files for form, files in by_format.items() if files or is_file}
+    chosen = {form: files for form, files in by_format.items() if options.semantic in (None, form == LABEL_MAPS)}
     # Label maps may hold numbers of objects.
-    wanted = wanted or ({} if options.semantic else found)
-    tables = wanted.pop(CSV, None) if len(wanted) > 1 else None  # which many tools write beside their own format
+    chosen = chosen or ({} if options.semantic else by_format)
+    tables = chosen.pop(CSV, None) if len(chosen) > 1 else None  # which many tools write beside their own format
     notes = list[str]()
-    if not wanted and options.semantic is not False and not name_tool(folder) and (
+    if not chosen and options.semantic is not False and not name_tool(folder) and (
             unnamed := unnamed_label_maps(folder)):
         folder.take_for_labels(unnamed[0])
-        wanted, notes = {LABEL_MAPS: _label_maps(folder, [])}, [unnamed[1]]
-        folder.labels = {*wanted[LABEL_MAPS]}
-    if not wanted:
+        chosen, notes = {LABEL_MAPS: _label_maps(folder, [])}, [unnamed[1]]
+        folder.labels = {*chosen[LABEL_MAPS]}
+    if not chosen:
         raise UserError(f'{_why_nothing(source, folder, options)}.')
-    if len(wanted) > 1:
-        forms = ' and '.join(f'{form} ({folder.name(files[0])})' for form, files in wanted.items())
+    if len(chosen) > 1:
+        forms = ' and '.join(f'{form} ({folder.name(files[0])})' for form, files in chosen.items())
         raise UserError(f'{source} has {forms}: name the file or folder of one of them, or a --task that only one has.')
-    (form, files), = wanted.items()
+    (form, files), = chosen.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += notes + folder.left_out + told(tables or (), f'CSV files are skipped, because there are {form}')
     data.close(folder)
@@ -137,8 +138,8 @@ def _why_nothing(source: Path, folder: Folder, options: ReadingOptions) -> str:
         named = named or name_tool(folder) or name_columns(folder)
     if named := named or name_files(folder):
         return named
-    what = 'label maps' if options.semantic else 'annotations'
-    return (f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): put them '
+    labels = 'label maps' if options.semantic else 'annotations'
+    return (f'{source} has {len(folder.images)} images, but no {labels} of them in a known format ({KNOWN}): put them '
             'beside the images, or in folders annotations/, labels/ or masks/ beside images/')
 
 
@@ -151,15 +152,15 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
         default = {'.json': COCO, '.xml': COCO, '.csv': CSV}.get(path.suffix.lower(), YOLO)
         form = tool.layout if tool and tool.layout not in (VOC, LABELME) else default
         return {form: labels_of_yolo(folder) if form == YOLO else [path]}
-    found: dict[str, list[Path]] = {form: [] for form in READERS}
-    for path in folder.of('.json', '.xml'):
+    files: dict[str, list[Path]] = {form: [] for form in READERS}
+    for path in folder.with_suffix('.json', '.xml'):
         if (tool := recognise(path)) and tool.layout:
-            found[tool.layout].append(path)
-    found[YOLO], found[CSV] = labels_of_yolo(folder), find_csv(folder)
-    found[LABEL_MAPS] = _label_maps(folder, found[COCO])
-    if len([*filter(None, found.values())]) > 1 and not any(path.stat().st_size for path in found[YOLO]):
-        found[YOLO] = []  # empty files say nothing beside others
-    return found
+            files[tool.layout].append(path)
+    files[YOLO], files[CSV] = labels_of_yolo(folder), find_csv(folder)
+    files[LABEL_MAPS] = _label_maps(folder, files[COCO])
+    if len([*filter(None, files.values())]) > 1 and not any(path.stat().st_size for path in files[YOLO]):
+        files[YOLO] = []  # empty files say nothing beside others
+    return files
 
 
 def _label_maps(folder: Folder, panoptic: Sequence[Path]) -> list[Path]:
@@ -187,8 +188,8 @@ def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:
 
 def without_masks(data: LabelledData) -> tuple[list[str], int]:
     """Returns the images of objects without a mask, each as often as it has such objects, and the number of objects."""
-    masks = [(bool(other.keys.get('segmentation')), one.path.name) for pictures in data.splits.values()
-             for one in pictures for other in one.objects]
+    masks = [(bool(other.keys.get('segmentation')), picture.path.name) for pictures in data.splits.values()
+             for picture in pictures for other in picture.objects]
     return [name for has_mask, name in masks if not has_mask], len(masks)
 
 

@@ -163,7 +163,7 @@ def recognise(path: Path) -> Tool | None:
     """Returns the tool that wrote a file, by its first lines, or by both ends of JSON and XML; None if it is unknown.
     """
     name, suffix = path.name.lower(), path.suffix.lower()
-    tools = [one for one in TOOLS if name.endswith(one.suffixes)]
+    tools = [tool for tool in TOOLS if name.endswith(tool.suffixes)]
     if not tools:
         return None
     if suffix not in KEYED:
@@ -171,7 +171,7 @@ def recognise(path: Path) -> Tool | None:
     size = path.stat().st_size
     for most in ENDS if size > ENDS[0] else ENDS[:1]:
         keys = _keys(peek(path, most), suffix == '.xml')
-        if tool := next((one for one in tools if any(_has(sign, keys) for sign in one.signs)), None):
+        if tool := next((tool for tool in tools if any(_has(sign, keys) for sign in tool.signs)), None):
             return tool
     return None
 
@@ -192,8 +192,8 @@ def text_of(start: bytes) -> str:
 def _keys(ends: bytes, is_xml: bool) -> set[str]:
     if ends.startswith((b'\xff\xfe', b'\xfe\xff')):
         ends = ends.decode('utf-16', 'replace').encode()
-    found = {match[1].decode() for match in (TAGS if is_xml else KEYS).finditer(ends)}
-    return found | ({'['} if ends.removeprefix(b'\xef\xbb\xbf').lstrip()[:1] == b'[' else set())
+    keys = {match[1].decode() for match in (TAGS if is_xml else KEYS).finditer(ends)}
+    return keys | ({'['} if ends.removeprefix(b'\xef\xbb\xbf').lstrip()[:1] == b'[' else set())
 
 
 def _has(sign: str, keys: set[str]) -> bool:
@@ -202,20 +202,20 @@ def _has(sign: str, keys: set[str]) -> bool:
 
 def name_tool(folder: Folder) -> str | None:
     """Returns a clause with a tool whose annotations are not read, and with what to do; None if there is none."""
-    found: dict[Tool, Path] = {}
+    examples: dict[Tool, Path] = {}
     for path in folder.files:
         if (tool := recognise(path)) and not tool.layout:
-            found.setdefault(tool, path)
-    tool = min(found, key=TOOLS.index, default=None)
-    return tool.says(found[tool]) if tool else None
+            examples.setdefault(tool, path)
+    tool = min(examples, key=TOOLS.index, default=None)
+    return tool.says(examples[tool]) if tool else None
 
 
 def name_files(folder: Folder) -> str | None:
     """Returns a clause with files that are neither images nor annotations that can be read, and with what to do."""
-    for suffixes, what, advice in OTHERS:
+    for suffixes, kind, advice in OTHERS:
         shard = re.compile(rf'({"|".join(map(re.escape, suffixes))})-\d+')
         for path in folder.files:
             is_dicom = '.dcm' in suffixes and not path.suffix and head(path, DICOM[0].stop)[DICOM[0]] == DICOM[1]
             if path.name.lower().endswith(suffixes) or shard.search(path.name.lower()) or is_dicom:
-                return f'{path} is of {what}, which are not read: {advice}'
+                return f'{path} is of {kind}, which are not read: {advice}'
     return None

@@ -10,7 +10,7 @@ from openmmlab_tools.errors import UserError, first_line
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.objects import Shape, number_of, points_of, rotated, size_of
-from openmmlab_tools.readers.form.records import Found, Record, read_each
+from openmmlab_tools.readers.form.records import Record, RecordObject, read_each
 
 from .layouts import VOC, Reading
 
@@ -49,30 +49,31 @@ def read_voc(reading: Reading) -> LabelledData:
 
 def _records(path: Path, account: Account) -> Iterator[Record]:
     root = parse(path)
-    account.read((one.tag for one in root), OF_IMAGE)
+    account.read((element.tag for element in root), OF_IMAGE)
     width, height = (root.findtext(f'size/{side}') or root.findtext(f'imagesize/{other}')
                      for side, other in (('width', 'ncols'), ('height', 'nrows')))
     size = size_of(width, height, str(path))
     yield Record(str(path), [root.findtext('filename', '')], (
-        _found(one, f'{path}, object {index},', account) for index, one in enumerate(root.iter('object'), 1)), size)
+        _record_object(element, f'{path}, object {index},', account) for index, element
+        in enumerate(root.iter('object'), 1)), size)
 
 
-def _found(found: ElementTree.Element, where: str, account: Account) -> Found:
-    account.read((one.tag for one in found), OF_OBJECT, 'object/')
-    flags = {key: (found.findtext(key) or '').strip() == '1' for key in ('deleted', 'difficult')}
-    return Found(left='objects are deleted') if flags['deleted'] else Found(
-        found.findtext('name') or '', _shape(found, where), ignored='objects are difficult' * flags['difficult'])
+def _record_object(element: ElementTree.Element, where: str, account: Account) -> RecordObject:
+    account.read((part.tag for part in element), OF_OBJECT, 'object/')
+    flags = {key: (element.findtext(key) or '').strip() == '1' for key in ('deleted', 'difficult')}
+    return RecordObject(left='objects are deleted') if flags['deleted'] else RecordObject(
+        element.findtext('name') or '', _shape(element, where), ignored='objects are difficult' * flags['difficult'])
 
 
-def _shape(found: ElementTree.Element, where: str) -> Shape:
-    polygon, turned = found.find('polygon'), found.find('robndbox')
+def _shape(element: ElementTree.Element, where: str) -> Shape:
+    polygon, turned = element.find('polygon'), element.find('robndbox')
     if polygon is not None and len(polygon):
         # <pt><x>..</x><y>..</y></pt> of LabelMe's old format, or <x1>..</x1><y1>..</y1> of Roboflow
         texts = [point.findtext(axis, '') for point in polygon.iter('pt') for axis in ('x', 'y')] or [
-            one.text or '' for one in polygon]
+            point.text or '' for point in polygon]
         return Shape(parts=[points_of(texts, where)])
     if turned is not None:
         x, y, width, height, angle = (number_of(turned.findtext(key), where, key)
                                       for key in ('cx', 'cy', 'w', 'h', 'angle'))
         return Shape(parts=[rotated(x, y, width, height, float(np.rad2deg(angle)))])
-    return Shape([number_of(found.findtext(f'bndbox/{key}'), where, key) for key in CORNERS], counts_from_1=True)
+    return Shape([number_of(element.findtext(f'bndbox/{key}'), where, key) for key in CORNERS], counts_from_1=True)

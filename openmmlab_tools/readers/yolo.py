@@ -12,7 +12,7 @@ from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData, Picture
 from openmmlab_tools.readers.form.folder import IMAGE_WORDS, Folder, head, read_lines, read_text, words_of
 from openmmlab_tools.readers.form.objects import LARGEST, Shape
-from openmmlab_tools.readers.form.records import Found, Record, fill
+from openmmlab_tools.readers.form.records import Record, RecordObject, fill
 from openmmlab_tools.readers.form.split_lists import list_of
 from openmmlab_tools.readers.form.splits import complete
 from openmmlab_tools.texts import shown, told
@@ -30,7 +30,7 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
     other txt files of images beside them. None if no file of an image begins with a number, and none of a folder where
     another tool wrote that of an image.
     """
-    files = [path for path in folder.of('.txt') if path.name.lower() not in NAME_FILES]
+    files = [path for path in folder.with_suffix('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
     numbers, foreign = set[Path](), set[Path]()
     for path in [path for path in files if path in of_images or not list_of(path, folder.root)]:
@@ -77,8 +77,8 @@ def read_yolo(reading: Reading) -> LabelledData:
                                        'images have no txt file, so they have no objects')]
     pictures = data.measured([Picture(image, of_image.get(image)) for image in images])
     for picture in pictures:
-        fill(picture, Record(str(picture.annotation), (), _found(picture.annotation, about, account)), account)
-    last = max((int(one.name.removeprefix('class_')) for picture in pictures for one in picture.objects
+        fill(picture, Record(str(picture.annotation), (), _record_objects(picture.annotation, about, account)), account)
+    last = max((int(instance.name.removeprefix('class_')) for picture in pictures for instance in picture.objects
                 if not about.names), default=-1)
     if not about.names:
         data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
@@ -92,8 +92,9 @@ def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
     splits = {}
     for split in SPLITS:
         if (places := (about.places or {}).get(split)) is not None:
-            own = set(places)
-            splits[split] = [image for image in folder.images if image in own or not own.isdisjoint(image.parents)]
+            folders = set(places)
+            splits[split] = [image for image in folder.images
+                             if image in folders or not folders.isdisjoint(image.parents)]
             if not splits[split]:
                 raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for '
                                 f'{split}, which has no images: put them there, or correct it.')
@@ -107,7 +108,7 @@ def _above(place: Path) -> Path:
     return Path(*parts[:depth])
 
 
-def _found(file: Path | None, about: Description, account: Account) -> Iterator[Found]:
+def _record_objects(file: Path | None, about: Description, account: Account) -> Iterator[RecordObject]:
     for number, line in enumerate(read_text(file).splitlines() if file else (), start=1):
         if not line.strip():
             continue
@@ -116,13 +117,13 @@ def _found(file: Path | None, about: Description, account: Account) -> Iterator[
             label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
         except ValueError as error:
             raise UserError(f'{where()}, but a line is numbers: correct it.') from error
-        if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
+        if not all(abs(number) <= LARGEST for number in (label, *numbers)) or label % 1 or label < 0:
             raise UserError(f'{where()}, but a line is the number of a class, and finite numbers: correct it.')
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
             raise UserError(f'{where()}, but {about.source or "YOLO here"} has {most} names: correct either.')
         name = about.names.get(int(label), f'class_{int(label)}')
-        yield Found(name, _shape(numbers, about.keypoints, where, account))
+        yield RecordObject(name, _shape(numbers, about.keypoints, where, account))
 
 
 def _where(file: Path | None, line: str, number: int) -> str:
@@ -143,9 +144,9 @@ def _shape(numbers: list[float], keypoints: int, where: Callable[[], str], accou
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
         raise UserError(f'{where()}, but behind the class are four numbers for a box, or pairs of them for three or '
                         'more points of a polygon, without a score: correct it.')
-    if most := max((one for one in map(abs, numbers) if one > MOST_SHARE), default=0.):
-        what = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
-        raise UserError(f'{where()}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {what}.')
+    if most := max((number for number in map(abs, numbers) if number > MOST_SHARE), default=0.):
+        advice = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
+        raise UserError(f'{where()}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {advice}.')
     if len(numbers) == 4:
         x, y, w, h = numbers
         if min(w, h) < 0:

@@ -31,12 +31,13 @@ class Description:
 
 def describe_yolo(folder: Folder, file: Path | None) -> Description:
     """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError for faults or missing files."""
-    near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
+    near = sorted((path for path in folder.with_suffix('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
-    for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
-        found = _of_darknet(one, folder) if one.suffix.lower() == '.data' else _of_yaml(one, folder)
-        if found:
-            return found
+    for candidate in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
+        describe = _of_darknet if candidate.suffix.lower() == '.data' else _of_yaml
+        description = describe(candidate, folder)
+        if description:
+            return description
     lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}
     # A list beside the labels is nearer to them than one of another tool.
     path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
@@ -55,19 +56,19 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
         raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
     if not isinstance(content, dict) or not content.get('names'):
         return None
-    found = Description(_names(content['names'], path), path, files=[path])
+    description = Description(_names(content['names'], path), path, files=[path])
     shape, base = content.get('kpt_shape'), content.get('path')
     if isinstance(shape, list):
         try:
-            found.keypoints = math.prod(map(int, shape))
+            description.keypoints = math.prod(map(int, shape))
         except (TypeError, ValueError) as error:
             raise UserError(f'{path} has kpt_shape {shown(shape)}, but these are two whole numbers: correct it.'
                             ) from error
     if base is not None and not isinstance(base, str):
         raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
     bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
-    found.places = _places(content, path, bases, folder, found)
-    return found
+    description.places = _places(content, path, bases, folder, description)
+    return description
 
 
 def _names(names: object, path: Path) -> dict[int, str]:
@@ -76,9 +77,9 @@ def _names(names: object, path: Path) -> dict[int, str]:
     if isinstance(names, list | dict) and len(names) <= MOST_CLASSES:
         pairs = names.items() if isinstance(names, dict) else enumerate(names)
         try:
-            found = {int(number): name.strip() for number, name in pairs}
-            if all(0 <= number < MOST_CLASSES for number in found):
-                return dict(sorted(found.items()))
+            by_number = {int(number): name.strip() for number, name in pairs}
+            if all(0 <= number < MOST_CLASSES for number in by_number):
+                return dict(sorted(by_number.items()))
         except (ValueError, TypeError, AttributeError):
             pass
     raise UserError(f'{path} has {shown(names)} for names, but these are a list of names, or a map from numbers to '
@@ -93,16 +94,16 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
     names = folder.locate(content['names'], path.parent)
     if names is None or not names.is_file():
         raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
-    found = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
-    found.places = _places(content, path, [path.parent], folder, found)
-    return found
+    description = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
+    description.places = _places(content, path, [path.parent], folder, description)
+    return description
 
 
 def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, about: Description
             ) -> dict[str, list[Path]] | None:
     """Finds what a description names for each split (None: none); a UserError if it is not there, or no text."""
     given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
-    found: dict[str, list[Path]] = {}
+    by_split: dict[str, list[Path]] = {}
     for split, value in given.items():
         for text in value if isinstance(value, list) else [value]:
             if not isinstance(text, str):
@@ -120,7 +121,7 @@ def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: 
                     images, missing = read_list(place, folder)
                     about.files.append(place)
                     about.notes += told(missing, f'lines of {place.name} name no image that is there')
-                    found.setdefault(split, []).extend(images)
+                    by_split.setdefault(split, []).extend(images)
                 else:
-                    found.setdefault(split, []).append(place)
-    return found if given else None
+                    by_split.setdefault(split, []).append(place)
+    return by_split if given else None

@@ -25,13 +25,13 @@ class Account:
         self.roles: dict[Path, str] = {}  # the files that are used, and for which of `ROLES`
         self.files: Files | None = None  # all files of the source; None: not known
 
-    def leave(self, what: str, reason: str, example: object, count: int = 1) -> None:
+    def leave(self, kind: str, reason: str, example: object, count: int = 1) -> None:
         """Leaves out `count` images or objects; `reason` continues a sentence that begins with the number."""
-        _count(self.left_out.setdefault(what, {}), reason, example, count)
+        _count(self.left_out.setdefault(kind, {}), reason, example, count)
 
-    def leave_all(self, what: str, reason: str, examples: Collection[object]) -> None:
+    def leave_all(self, kind: str, reason: str, examples: Collection[object]) -> None:
         for example in examples:
-            self.leave(what, reason, example)
+            self.leave(kind, reason, example)
 
     def read(self, entry: Iterable[str], known: Collection[str], where: str = '') -> None:
         """Notes the fields of an entry that a reader does not know."""
@@ -46,19 +46,19 @@ class Account:
         assert role in ROLES
         self.roles.update(dict.fromkeys(paths, role))
 
-    def lost(self, what: str) -> int:
+    def lost(self, kind: str) -> int:
         """Returns how many records are neither used nor left out, which is a fault of a reader."""
-        return self.seen[what] - self.used[what] - sum(
-            examples.total() for examples in self.left_out.get(what, {}).values())
+        return self.seen[kind] - self.used[kind] - sum(
+            examples.total() for examples in self.left_out.get(kind, {}).values())
 
     def lines(self) -> Iterator[str]:
         """Yields a sentence about images, one about objects, if there are any, one about files, and others."""
-        for what in ('images', 'objects'):
-            reasons = [*_clauses(self.left_out.get(what, {}))]
-            if lost := self.lost(what):
+        for kind in ('images', 'objects'):
+            reasons = [*_clauses(self.left_out.get(kind, {}))]
+            if lost := self.lost(kind):
                 reasons.append(f'{lost} are lost, which is a fault of this program: please report it')
-            if self.seen[what]:
-                yield (f'{self.used[what] or "none"} of {self.seen[what]} {what} are used'
+            if self.seen[kind]:
+                yield (f'{self.used[kind] or "none"} of {self.seen[kind]} {kind} are used'
                        + (f'; skipped: {"; ".join(reasons)}.' if reasons else '.'))
         if self.files:
             yield self.files.sentence(SHOWN)
@@ -68,9 +68,9 @@ class Account:
 
     def details(self) -> Iterator[str]:
         """Yields all that `lines` shortens: each example with its number, each field, and each file."""
-        for what in ('images', 'objects'):
-            for reason, examples in self.left_out.get(what, {}).items():
-                yield from ('', f'{what} that are skipped ({examples.total()} {reason}):', *_numbered(examples))
+        for kind in ('images', 'objects'):
+            for reason, examples in self.left_out.get(kind, {}).items():
+                yield from ('', f'{kind} that are skipped ({examples.total()} {reason}):', *_numbered(examples))
         for text, examples in self.remarks.items():
             yield from ('', f'{examples.total()} {text}:', *_numbered(examples))
         if self.fields:
@@ -79,13 +79,13 @@ class Account:
             yield from self.files.details()
 
 
-def _count(found: dict[str, Counter[str]], reason: str, example: object, count: int) -> None:
+def _count(reasons: dict[str, Counter[str]], reason: str, example: object, count: int) -> None:
     if count:
-        found.setdefault(reason, Counter())[str(example)] += count
+        reasons.setdefault(reason, Counter())[str(example)] += count
 
 
-def _clauses(found: dict[str, Counter[str]]) -> Iterator[str]:
-    for reason, examples in found.items():
+def _clauses(reasons: dict[str, Counter[str]]) -> Iterator[str]:
+    for reason, examples in reasons.items():
         first = next(filter(None, examples), '')
         yield f'{examples.total()} {reason}' + f', such as {first}' * bool(first)
 

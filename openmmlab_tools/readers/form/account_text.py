@@ -25,8 +25,8 @@ def summary_of(text: str) -> list[str]:
 
 def _classes(data: LabelledData) -> Iterator[str]:
     for split, pictures in data.splits.items():
-        images = Counter(name for one in pictures for name in one.classes(data.classes))
-        objects = Counter(other.name for one in pictures for other in one.objects)
+        images = Counter(name for picture in pictures for name in picture.classes(data.classes))
+        objects = Counter(other.name for picture in pictures for other in picture.objects)
         for name in data.classes:
             yield f'{split}: {name}: ' + (f'{objects[name]} objects in ' * (not data.is_semantic)) + (
                 f'{images[name]} images')

@@ -51,7 +51,7 @@ class Picture:
     def classes(self, names: Sequence[str]) -> set[str]:
         """Returns the classes that the image shows; `names` are those of all labels."""
         return {names[label] for label in self.label_map.pixels} if self.label_map else {
-            one.name for one in self.objects}
+            instance.name for instance in self.objects}
 
 
 @dataclass
@@ -72,7 +72,8 @@ class LabelledData:
         """Sets the sizes of images that have none, and counts their types; a UserError if one is no image."""
         wrong = []
         with ThreadPoolExecutor() as threads:
-            for picture, header in zip(pictures, threads.map(read_header, [one.path for one in pictures]), strict=True):
+            for picture, header in zip(pictures, threads.map(read_header, [picture.path for picture in pictures]),
+                                       strict=True):
                 actual = header.width, header.height
                 if picture.size != actual and all(picture.size):  # it is written as it is, so that training refuses it
                     wrong.append(other_size(picture.path, actual, picture.size))
@@ -84,31 +85,31 @@ class LabelledData:
 
     def close(self, folder: Folder) -> None:
         """Counts what is used of records and files, and begins the notes with the account."""
-        used = {id(one): one for pictures in self.splits.values() for one in pictures}.values()
-        objects = [(one, picture) for picture in used for one in picture.objects]
-        self.account.used = Counter(images=sum(one.records for one in used),
-                                    objects=sum(one.records for one, _ in objects if not one.ignored))
-        for one, picture in objects:
-            if one.ignored:
-                self.account.leave('objects', f'{one.ignored}: losses and metrics ignore them', picture.path.name,
-                                   one.records)
-        self.account.use('labels', *(path for one in used for path in (
-            one.annotation, one.label_map.path if one.label_map else None) if path))
-        self.account.use('images', *(one.path for one in used))
+        used = {id(picture): picture for pictures in self.splits.values() for picture in pictures}.values()
+        objects = [(instance, picture) for picture in used for instance in picture.objects]
+        self.account.used = Counter(images=sum(picture.records for picture in used),
+                                    objects=sum(instance.records for instance, _ in objects if not instance.ignored))
+        for instance, picture in objects:
+            if instance.ignored:
+                self.account.leave('objects', f'{instance.ignored}: losses and metrics ignore them', picture.path.name,
+                                   instance.records)
+        self.account.use('labels', *(path for picture in used for path in (
+            picture.annotation, picture.label_map.path if picture.label_map else None) if path))
+        self.account.use('images', *(picture.path for picture in used))
         self.account.files = sort_files(folder.files, folder.hidden, folder.root, self.account.roles)
         self.notes = [*self.account.lines(), *self.notes]
 
     def about_splits(self) -> Iterator[str]:
         """Yields sentences about images without objects, splits without a class, and images in two splits."""
         for name, pictures in self.splits.items():
-            if empty := 0 if self.is_semantic else sum(not one.objects for one in pictures):
+            if empty := 0 if self.is_semantic else sum(not picture.objects for picture in pictures):
                 yield f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.'
-            present = set().union(*(one.classes(self.classes) for one in pictures))
-            if missing := [one for one in self.classes if one not in present]:
+            present = set().union(*(picture.classes(self.classes) for picture in pictures))
+            if missing := [name for name in self.classes if name not in present]:
                 yield (f'{name} has no {"pixel" if self.is_semantic else "object"} of class {some(missing, SHOWN)}.')
-        trained = {one.path for one in self.splits['train']}
+        trained = {picture.path for picture in self.splits['train']}
         for name in ('val', 'test'):
-            both = sorted(trained & {one.path for one in self.splits.get(name, ())})
+            both = sorted(trained & {picture.path for picture in self.splits.get(name, ())})
             yield from told(both, f'images are in train and {name}', ': metrics will be too good.')
 
 
@@ -122,30 +123,31 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
     Raises:
         UserError: If they contradict: they state two sizes, or two classes for one place.
     """
-    found: dict[Path, Picture] = {}
-    for one in pictures:
-        first = found.setdefault(one.path, one)
-        if first is one:
+    by_path: dict[Path, Picture] = {}
+    for picture in pictures:
+        first = by_path.setdefault(picture.path, picture)
+        if first is picture:
             continue
-        known, other_size = (each.stated if all(each.stated) else each.size for each in (first, one))
+        known, other_size = (each.stated if all(each.stated) else each.size for each in (first, picture))
         if all(known) and all(other_size) and known != other_size:
-            raise UserError(f'{one.path} has {known} pixels in {first.annotation}, but {other_size} in '
-                            f'{one.annotation}: remove one of the records.')
-        first.records += one.records
-        if one.annotation:
-            account.use('labels', one.annotation)
+            raise UserError(f'{picture.path} has {known} pixels in {first.annotation}, but {other_size} in '
+                            f'{picture.annotation}: remove one of the records.')
+        first.records += picture.records
+        if picture.annotation:
+            account.use('labels', picture.annotation)
         names: dict[str, set[str]] = defaultdict(set)
         for each in first.objects:
             names[_place(each)].add(each.name)
-        for other in one.objects:
+        for other in picture.objects:
             here = sorted(names.get(_place(other), {other.name}))
             if other.name not in here:
-                raise UserError(f'{one.path} has two records, in {first.annotation} and {one.annotation}, which call '
+                raise UserError(f'{picture.path} has two records, in {first.annotation} and {picture.annotation}, '
+                                f'which call '
                                 f'the object at {other.keys["bbox"]} {", ".join(here)} and {other.name}: remove one of '
                                 'them.')
-        first.objects += one.objects
-    return [*found.values()]
+        first.objects += picture.objects
+    return [*by_path.values()]
 
 
-def _place(one: LabelledObject) -> str:
-    return str((one.keys['bbox'], one.keys.get('segmentation')))
+def _place(instance: LabelledObject) -> str:
+    return str((instance.keys['bbox'], instance.keys.get('segmentation')))

@@ -56,26 +56,26 @@ def sort_files(files: Iterable[Path], hidden: Iterable[Path], root: Path, roles:
 
 def to_patterns(names: Sequence[str]) -> dict[str, list[str]]:
     """Returns names by pattern: in each folder those of one suffix, and of one end such as `_mask`."""
-    found = _grouped(names, lambda path: (path.parent.as_posix(), _end_of(path), path.suffix))
-    if len(found) > MOST_PATTERNS:
-        found = _grouped(names, lambda path: (path.parent.as_posix(), '', path.suffix))
-    if len(found) > MOST_PATTERNS:
-        found = _grouped(names, lambda path: (f'{path.parts[0]}/**' if len(path.parts) > 1 else '.', '', path.suffix))
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+    groups = _grouped(names, lambda path: (path.parent.as_posix(), _end_of(path), path.suffix))
+    if len(groups) > MOST_PATTERNS:
+        groups = _grouped(names, lambda path: (path.parent.as_posix(), '', path.suffix))
+    if len(groups) > MOST_PATTERNS:
+        groups = _grouped(names, lambda path: (f'{path.parts[0]}/**' if len(path.parts) > 1 else '.', '', path.suffix))
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
 def _grouped(names: Sequence[str], key_of: Callable[[PurePosixPath], tuple[str, str, str]]) -> dict[str, list[str]]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         groups.setdefault(key_of(PurePosixPath(name)), []).append(name)
-    return {own[0] if len(own) == 1 else f'{folder}/*{end}{suffix}'.removeprefix('./'): own
-            for (folder, end, suffix), own in groups.items()}
+    return {members[0] if len(members) == 1 else f'{folder}/*{end}{suffix}'.removeprefix('./'): members
+            for (folder, end, suffix), members in groups.items()}
 
 
 def _end_of(path: PurePosixPath) -> str:
     """Returns the last word of a name behind an underscore, such as `_mask`, if there is something before it."""
-    found = re.search(r'(?<=.)_[A-Za-z]+\d?$', path.stem)
-    return found[0] if found else ''
+    match = re.search(r'(?<=.)_[A-Za-z]+\d?$', path.stem)
+    return match[0] if match else ''
 
 
 def _hidden(names: Sequence[str]) -> dict[str, list[str]]:
@@ -85,4 +85,4 @@ def _hidden(names: Sequence[str]) -> dict[str, list[str]]:
         depth = next((depth for depth, part in enumerate(parts) if is_hidden(part)), 0)
         is_file = depth == len(parts) - 1
         groups.setdefault(f'**/{parts[depth]}' if is_file else '/'.join([*parts[:depth + 1], '**']), []).append(name)
-    return {own[0] if len(own) == 1 else f'hidden {pattern}': own for pattern, own in groups.items()}
+    return {members[0] if len(members) == 1 else f'hidden {pattern}': members for pattern, members in groups.items()}

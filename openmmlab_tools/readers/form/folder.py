@@ -49,19 +49,19 @@ def words_of(name: str) -> list[str]:
 
 def parts_of(name: str) -> list[str]:
     """Splits a name into words, numbers, and letters of other scripts."""
-    found = list[str]()
+    parts = list[str]()
     for word in PARTS.findall(name):
         is_known = word.lower() in ROLE_WORDS or word.lower() in SPLIT_WORDS
         glued = None if is_known else GLUED.fullmatch(word)
-        found += glued.groups() if glued else [word]
-    return found
+        parts += glued.groups() if glued else [word]
+    return parts
 
 
 def split_in(name: str) -> str:
     """Returns the split that a name has as a whole word, as 'instances_train2017' has 'train'; '' for none or several.
     """
-    found = {SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS}
-    return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
+    splits = {SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS}
+    return 'train' if splits == {'train', 'val'} else splits.pop() if len(splits) == 1 else ''
 
 
 Kind = tuple[Path, str]  # the folder of a file, and the word at the end of its name, such as `_sat`; '' for none
@@ -83,7 +83,7 @@ class Pairs(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What the names of folders say, from the root to one of them."""
+    """The names of folders from the root to one of them, and what they mean."""
     parts: tuple[str, ...]
     key: tuple[str, ...]  # without words that say what files are: images and labels of one key belong together
     is_for_labels: bool
@@ -143,7 +143,7 @@ class Folder:
                     nowhere.append(path)
         self.left_out += told(sorted(nowhere), 'links lead nowhere and are skipped')
 
-    def of(self, *suffixes: str) -> list[Path]:
+    def with_suffix(self, *suffixes: str) -> list[Path]:
         """Returns the files with one of some suffixes, in any case."""
         return [path for path in self.files if path.suffix.lower() in suffixes]
 
@@ -171,9 +171,9 @@ class Folder:
         if folder not in self._places:
             root = next((root for root in self._roots if folder.is_relative_to(root)), folder)
             parts = folder.relative_to(root).parts
-            kept = (tuple(word for word in parts_of(ORDINAL.sub('', part)) if word.lower() not in ROLE_WORDS)
+            words_of_parts = (tuple(word for word in parts_of(ORDINAL.sub('', part)) if word.lower() not in ROLE_WORDS)
                     for part in parts)
-            self._places[folder] = _Place(parts, tuple(' '.join(words) for words in kept if words), any(
+            self._places[folder] = _Place(parts, tuple(' '.join(words) for words in words_of_parts if words), any(
                 word in LABEL_WORDS for part in parts for word in words_of(part)))
         return self._places[folder]
 
@@ -203,46 +203,47 @@ class Folder:
         named = self._by_stem.get(path.stem, ())
         photos = self._photos(bare) if bare != path.stem or is_label else []
         rest = bare if bare != path.stem else WORD_AT_END.sub('', bare)
-        alike = [one for one in dict.fromkeys((*self._by_rest.get(bare, ()), *self._by_rest.get(rest, ()),
-                                               *self._photos(rest))) if not self.is_label(one)] if is_label else []
-        near = [one for one in alike if self._key(one) == key]
+        alike = [image for image in dict.fromkeys((*self._by_rest.get(bare, ()), *self._by_rest.get(rest, ()),
+                                               *self._photos(rest))) if not self.is_label(image)] if is_label else []
+        near = [image for image in alike if self._key(image) == key]
         groups = (same, without if bare != path.stem else (), self._by_key.get((key, path.stem), ()),
                   self._by_key.get((key, bare), ()), near if len(near) == 1 else (),
                   named if len(named) == 1 else (), photos if len(photos) == 1 else (),
                   alike if len(alike) == 1 else ())
         for may_be_label in (False, True):
-            for distance, found in enumerate(groups):
+            for distance, group in enumerate(groups):
                 # Beside label maps of the same name, photos come first; JPEG is never a label map.
-                others = [other for other in found if other != path and (may_be_label or not self.is_label(other))]
+                others = [other for other in group if other != path and (may_be_label or not self.is_label(other))]
                 if others:
                     return distance, min(others, key=lambda other: other.suffix.lower() == '.png')
         return None
 
     def _photos(self, stem: str) -> list[Path]:
-        return [one for one in self._by_stem.get(stem, ()) if not self.is_label(one)]
+        return [image for image in self._by_stem.get(stem, ()) if not self.is_label(image)]
 
     def pair(self, files: Iterable[Path]) -> Pairs:
         """Finds the image of each annotation file. If images have two, those of one kind, such as a folder, are taken
         for all images: those that are nearer. A UserError if two are equally near.
         """
-        found: dict[Path, list[tuple[int, Path]]] = defaultdict(list)
+        by_image: dict[Path, list[tuple[int, Path]]] = defaultdict(list)
         alone = []
         for path in files:
             if near := self.image_of(path):
-                found[near[1]].append((near[0], path))
+                by_image[near[1]].append((near[0], path))
             else:
                 alone.append(path)
         taken, left = set[_Relation](), set[_Relation]()
-        for image, own in found.items():
-            own.sort()
-            if len(own) > 1 and own[0][0] == own[1][0]:
-                raise UserError(f'{self.name(image)} has two annotation files, {own[0][1]} and {own[1][1]}: name the '
+        for image, candidates in by_image.items():
+            candidates.sort()
+            if len(candidates) > 1 and candidates[0][0] == candidates[1][0]:
+                raise UserError(f'{self.name(image)} has two annotation files, {candidates[0][1]} and '
+                                f'{candidates[1][1]}: name the '
                                 'folder of one of them, or move the other away.')
-            if len(own) > 1:
-                taken.add(self._relation(own[0][1], image))
-                left.update(self._relation(path, image) for _, path in own[1:])
+            if len(candidates) > 1:
+                taken.add(self._relation(candidates[0][1], image))
+                left.update(self._relation(path, image) for _, path in candidates[1:])
         of_image, second = {}, list[Path]()
-        for image, ((_, nearest), *others) in sorted(found.items()):
+        for image, ((_, nearest), *others) in sorted(by_image.items()):
             if self._relation(nearest, image) in left - taken:
                 second.append(nearest)
             else:
@@ -258,8 +259,8 @@ class Folder:
 
     def full_name(self, name: str) -> str:
         """Returns the name of an image with its suffix, if it has none and one image has that stem."""
-        found = self._by_stem.get(name, ())
-        return found[0].name if len(found) == 1 else name
+        images = self._by_stem.get(name, ())
+        return images[0].name if len(images) == 1 else name
 
     def match(self, texts: Iterable[str], source: Path, *bases: Path) -> dict[str, Path]:
         """Finds the files that paths in an annotation file mean, each another one, and in no folder that contradicts.
@@ -267,15 +268,15 @@ class Folder:
         Raises:
             UserError: If two paths mean one file equally well.
         """
-        found: dict[Path, list[str]] = defaultdict(list)
+        texts_by_place: dict[Path, list[str]] = defaultdict(list)
         for text in dict.fromkeys(texts):
             place = self.locate(text, *bases)
             folders = _parts_of(text)[:-1]
             if place and place.is_file() and not of_other_split(folders, self.parts(place)) and not contradicts(
                     [*self.parts(source), source.stem, *folders], self.parts(place)):
-                found[place].append(text)
+                texts_by_place[place].append(text)
         matched = {}
-        for place, names in found.items():
+        for place, names in texts_by_place.items():
             best = max(_agreement(text, place) for text in names)
             chosen = [text for text in names if _agreement(text, place) == best]
             if len({_parts_of(text) for text in chosen}) > 1:
@@ -307,7 +308,7 @@ def _files_of(folder: str, name: str) -> Iterator[Path]:
     if path.is_file():
         yield path
     for inner, _, files in os.walk(path):
-        yield from (place for one in files if (place := Path(inner, one)).is_file())
+        yield from (place for file in files if (place := Path(inner, file)).is_file())
 
 
 def _parts_of(text: str) -> tuple[str, ...]:
@@ -321,16 +322,16 @@ def _agreement(text: str, place: Path) -> int:
     return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
-def contradicts(said: Sequence[str], found: Sequence[str]) -> bool:
+def contradicts(said: Sequence[str], there: Sequence[str]) -> bool:
     """Returns whether folders of a path and those of a place differ by a number, as `cam1` and `cam2` do."""
-    only_said, only_found = ([one for one in a if one not in b] for a, b in ((said, found), (found, said)))
-    return any(re.sub(r'\d+', '0', one) == re.sub(r'\d+', '0', other) and not one.isdecimal()
-               for one in only_said for other in only_found)
+    only_said, only_found = ([part for part in a if part not in b] for a, b in ((said, there), (there, said)))
+    return any(re.sub(r'\d+', '0', part) == re.sub(r'\d+', '0', other) and not part.isdecimal()
+               for part in only_said for other in only_found)
 
 
-def of_other_split(said: Sequence[str], found: Sequence[str]) -> bool:
+def of_other_split(said: Sequence[str], place_parts: Sequence[str]) -> bool:
     """Returns whether folders of a path and those of a place name different splits."""
-    here, there = ({split for part in parts if (split := split_in(part))} for parts in (said, found))
+    here, there = ({split for part in parts if (split := split_in(part))} for parts in (said, place_parts))
     return bool(here and there) and here.isdisjoint(there)
 
 

@@ -105,7 +105,7 @@ def read_table(path: Path) -> ClassTable:
         codes = [int(match[1]) << 16 | int(match[2]) << 8 | int(match[3]) for match in rgb]
         # The name is before or after the colour; there may be separators and further columns.
         parts = [re.split(r'[,;:\t]', f'{match.string[:match.start()]}\t{match.string[match.end():]}') for match in rgb]
-        names = [next((part.strip() for part in one if part.strip()), 'unnamed') for one in parts]
+        names = [next((part.strip() for part in cells if part.strip()), 'unnamed') for cells in parts]
     else:
         codes, names = [int(match['value']) for match in valued], [match['name'].strip() for match in valued]
     if len(set(codes)) < len(codes):

@@ -87,14 +87,14 @@ def points_of(value: object, where: str) -> np.ndarray:
     raise UserError(f'{where} has {shown(value)} for points, but these are pairs of numbers: correct it.')
 
 
-def number_of(value: object, where: str, what: str) -> float:
+def number_of(value: object, where: str, name: str) -> float:
     """Returns a number that may be a text; raises a UserError if it is none, or not finite."""
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else np.nan
     except (ValueError, OverflowError):
         number = np.nan
     if not abs(number) <= LARGEST:
-        raise UserError(f'{where} has {shown(value)} for {what}, which is not a number: correct it.')
+        raise UserError(f'{where} has {shown(value)} for {name}, which is not a number: correct it.')
     return number
 
 
@@ -107,13 +107,13 @@ def box(left: float, top: float, right: float, bottom: float, size: tuple[int, i
     """Returns `bbox` and `area` of a box that is clipped to its image; corners may be in any order."""
     xs, ys = ([min(max(side, 0), most) for side in sorted(pair)]
               for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
-    found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
-    return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
+    sides = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
+    return dict(bbox=sides, area=sides[2] * sides[3], iscrowd=0)
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:
     """Returns the keys of an object of one or more polygons, `(N, 2)` each, which are clipped to their image."""
-    parts = [part for part in (_clip(one, size).round(2) for one in parts) if len(part) >= 3]
+    parts = [part for part in (_clip(part, size).round(2) for part in parts) if len(part) >= 3]
     if not parts:
         return box(0, 0, 0, 0, size)
     (left, top), (right, bottom) = np.concatenate(parts).min(axis=0), np.concatenate(parts).max(axis=0)
@@ -127,15 +127,15 @@ def _clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         depth = sign * (points[:, axis] - border)  # inside from 0 on
         if (depth >= 0).all():
             continue
-        kept = []
+        clipped = []
         for index in range(len(points)):
             last = index - 1
             if depth[last] * depth[index] < 0:
                 share = depth[last] / (depth[last] - depth[index])
-                kept.append(points[last] + share * (points[index] - points[last]))
+                clipped.append(points[last] + share * (points[index] - points[last]))
             if depth[index] >= 0:
-                kept.append(points[index])
-        points = np.reshape(kept, (-1, 2))
+                clipped.append(points[index])
+        points = np.reshape(clipped, (-1, 2))
     return points
 
 
@@ -159,22 +159,23 @@ def merged(parts: Sequence[dict[str, Any]], size: tuple[int, int]) -> dict[str, 
     """Returns the keys of one object for several shapes: of boxes one around all, or else all of their pixels."""
     if len(parts) == 1:
         return parts[0]
-    shapes = [one.get('segmentation') for one in parts]
-    if all(isinstance(one, list) for one in shapes):
-        return polygons([np.reshape(part, (-1, 2)) for one in shapes for part in one or ()], size)
+    shapes = [part.get('segmentation') for part in parts]
+    if all(isinstance(shape, list) for shape in shapes):
+        return polygons([np.reshape(part, (-1, 2)) for shape in shapes for part in shape or ()], size)
     if any(shapes):
-        found = [[one] if isinstance(one, dict) else coco_mask.frPyObjects(
-            one or [[x, y, x + w, y, x + w, y + h, x, y + h]], size[1], size[0])
-            for one, (x, y, w, h) in ((keys.get('segmentation'), keys['bbox']) for keys in parts)]
-        return mask(coco_mask.decode(coco_mask.merge([rle for some in found for rle in some])).astype(bool))
+        encoded = [[segmentation] if isinstance(segmentation, dict) else coco_mask.frPyObjects(
+            segmentation or [[x, y, x + w, y, x + w, y + h, x, y + h]], size[1], size[0])
+            for segmentation, (x, y, w, h) in ((keys.get('segmentation'), keys['bbox']) for keys in parts)]
+        return mask(coco_mask.decode(coco_mask.merge([rle for some in encoded for rle in some])).astype(bool))
     (left, top), (right, bottom) = (
-        function([np.add(one['bbox'][:2], np.multiply(one['bbox'][2:], end)) for one in parts], axis=0).tolist()
+        function([np.add(part['bbox'][:2], np.multiply(part['bbox'][2:], end)) for part in parts], axis=0).tolist()
         for function, end in ((np.min, 0), (np.max, 1)))
     return box(left, top, right, bottom, size)
 
 
 def mask(pixels: np.ndarray) -> dict[str, Any]:
     """Returns the keys of an object with a mask, `(H, W)`, bool."""
-    found = coco_mask.encode(np.asfortranarray(pixels, np.uint8))
-    return dict(bbox=[float(value) for value in coco_mask.toBbox(found)], area=float(coco_mask.area(found)), iscrowd=0,
-                segmentation=dict(size=list(found['size']), counts=found['counts'].decode()))
+    encoded = coco_mask.encode(np.asfortranarray(pixels, np.uint8))
+    return dict(bbox=[float(value) for value in coco_mask.toBbox(encoded)], area=float(coco_mask.area(encoded)),
+                iscrowd=0,
+                segmentation=dict(size=list(encoded['size']), counts=encoded['counts'].decode()))

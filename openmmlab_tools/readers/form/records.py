@@ -1,4 +1,4 @@
-"""What a reader yields, a record for each image with its objects, and the one walk that makes data of records."""
+"""Readers yield a record with objects for each image. The functions here make data of these records."""
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from .objects import Shape, merged
 from .splits import complete
 
 
-class Found(NamedTuple):
+class RecordObject(NamedTuple):
     """An object of a record, or a reason to leave it out."""
     name: str = ''  # of its class
     shape: Shape | None = None
@@ -24,10 +24,10 @@ class Found(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a file says about an image."""
+    """A file says this about an image."""
     where: str  # the file, or a part of it, for messages
     texts: Sequence[str]  # what may be its path, the surest first
-    found: Iterable[Found]
+    objects: Iterable[RecordObject]
     size: tuple[int, int] = (0, 0)  # the stated width and height in pixels, if any
     split: str = ''
     left: str = ''  # a reason to leave the image out
@@ -36,17 +36,17 @@ class Record(NamedTuple):
 Parse = Callable[[Path, Account], Iterable[Record]]  # the records of a file
 
 
-def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, what: str, parse: Parse) -> LabelledData:
-    """Reads a layout with a file for each image; `what` is the name of such a file."""
+def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, file_kind: str, parse: Parse) -> LabelledData:
+    """Reads a layout with a file for each image; `file_kind` is the name of such a file."""
     account, record_of = data.account, cache(lambda path: next(iter(parse(path, data.account))))
-    pictures, unused = pictures_of(files, folder, what, data, lambda path: record_of(path).texts[0])
+    pictures, unused = pictures_of(files, folder, file_kind, data, lambda path: record_of(path).texts[0])
     for picture in pictures:
         assert picture.annotation
         fill(picture, record_of(picture.annotation), account)
     for path in unused:
-        objects = sum(one.records for one in record_of(path).found)
+        objects = sum(instance.records for instance in record_of(path).objects)
         account.seen['objects'] += objects
-        account.leave('objects', f'objects are of {what}s that are not used', path.name, objects)
+        account.leave('objects', f'objects are of {file_kind}s that are not used', path.name, objects)
     return complete(data, pictures, folder)
 
 
@@ -55,13 +55,13 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
     account, known, lists = data.account, list[tuple[Picture, Record]](), dict[str, list[Path]]()
     for path in files:
         bases = path.parent, path.parent / 'images'
-        records = [one._replace(found=[*one.found], texts=[*map(folder.full_name, one.texts)])
-                   for one in parse(path, account)]
-        chosen = [one.texts[0] if len(one.texts) == 1 else next((
-            text for text in one.texts if folder.match([text], path, *bases)), '') for one in records]
+        records = [record._replace(objects=[*record.objects], texts=[*map(folder.full_name, record.texts)])
+                   for record in parse(path, account)]
+        chosen = [record.texts[0] if len(record.texts) == 1 else next((
+            text for text in record.texts if folder.match([text], path, *bases)), '') for record in records]
         places = folder.match(filter(None, chosen), path, *bases)
         for record, text in zip(records, chosen, strict=True):
-            objects = sum(one.records for one in record.found)
+            objects = sum(instance.records for instance in record.objects)
             account.seen['images'] += 1
             if text in places and not record.left:
                 known.append((Picture(places[text], path), record))
@@ -87,27 +87,28 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
 
 def fill(picture: Picture, record: Record, account: Account) -> None:
     """Gives an image the objects of its record; those of one class and group become one."""
-    where, groups = record.where.rstrip(','), dict[tuple[str, object], list[Found]]()
-    for index, one in enumerate(record.found):
-        account.seen['objects'] += one.records
-        if one.left or not one.shape:
-            account.leave('objects', one.left, where, one.records)
+    where, groups = record.where.rstrip(','), dict[tuple[str, object], list[RecordObject]]()
+    for index, instance in enumerate(record.objects):
+        account.seen['objects'] += instance.records
+        if instance.left or not instance.shape:
+            account.leave('objects', instance.left, where, instance.records)
             continue
-        if one.shape.is_swapped:
+        if instance.shape.is_swapped:
             account.remark('boxes have their corners swapped and are read the other way round', where)
-        groups.setdefault((one.name.strip(), index if one.group is None else str(one.group)), []).append(one)
+        groups.setdefault((instance.name.strip(), index if instance.group is None else str(instance.group)),
+                          []).append(instance)
     picture.stated = record.size
     for (name, _), parts in groups.items():
-        shapes, ignored = [one.shape for one in parts if one.shape], parts[0].ignored
+        shapes, ignored = [part.shape for part in parts if part.shape], parts[0].ignored
         keys = merged([shape.keys(picture.size) for shape in shapes], picture.size)
         extents = [shape.extent(picture.size) for shape in shapes]
         left, top, right, bottom = (ends(sides) for ends, sides in zip(
             (min, min, max, max), zip(*extents, strict=True), strict=True))
         picture.objects.append(LabelledObject(name, dict(keys, iscrowd=int(bool(ignored))), sum(
-            one.records for one in parts), (left, top, right, bottom), ignored))
+            part.records for part in parts), (left, top, right, bottom), ignored))
 
 
-def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: LabelledData,
+def pictures_of(files: Sequence[Path], folder: Folder, file_kind: str, data: LabelledData,
                 named_in: Callable[[Path], str] | None = None) -> tuple[list[Picture], list[Path]]:
     """Returns images with their annotation files, and files that are not used, and accounts for these and for images
     without a file; `named_in` reads the name of the image from a file that no image is called like.
@@ -122,8 +123,8 @@ def pictures_of(files: Sequence[Path], folder: Folder, what: str, data: Labelled
     bare = [path for path in folder.images if path.parent in near and path not in of_image
             and path not in folder.labels]
     data.account.seen['images'] += len(files) + len(bare)
-    data.account.leave_all('images', f'{what}s have no image of their own', [*map(folder.name, alone)])
-    data.account.leave_all('images', f'{what}s are second ones, of images that have others',
+    data.account.leave_all('images', f'{file_kind}s have no image of their own', [*map(folder.name, alone)])
+    data.account.leave_all('images', f'{file_kind}s are second ones, of images that have others',
                            [*map(folder.name, second)])
-    data.account.leave_all('images', f'images have no {what}', [*map(folder.name, bare)])
+    data.account.leave_all('images', f'images have no {file_kind}', [*map(folder.name, bare)])
     return data.measured([Picture(image, path) for image, path in of_image.items()]), [*alone, *second]

@@ -31,7 +31,7 @@ class SplitList(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a list names."""
+    """The images that a list names, and the names that mean no image."""
     images: list[Path]  # with records
     known: int  # how many names are images, also without records
     missing: list[str]  # names that are no image
@@ -57,9 +57,9 @@ class ImageNames:
             end = '/'.join(parts[start:])
             suffix = PurePosixPath(end).suffix
             bare = end.removesuffix(suffix) if suffix.lower() in NAMED else end
-            if found := [image for image in self._by_end.get(end) or self._by_end.get(bare) or ()
+            if images := [image for image in self._by_end.get(end) or self._by_end.get(bare) or ()
                          if not self._is_elsewhere(parts[:-1], image)]:
-                return found
+                return images
         return []
 
     def _is_elsewhere(self, said: Sequence[str], image: Path) -> bool:
@@ -79,20 +79,21 @@ def read_split_lists(folder: Folder, images: Sequence[Path], account: Account, k
     """
     chosen: tuple[tuple[int, ...], Path, dict[str, list[Path]]] | None = None
     sets = [*_sets(folder, kind)]
-    here, all_images = (ImageNames(found if sets else (), folder) for found in (images, folder.images))
+    here, all_images = (ImageNames(group if sets else (), folder) for group in (images, folder.images))
     for rank, place, lists in sets:
         if chosen and rank > chosen[0]:
             break
-        named = {one.path: [_read(own, here, all_images, folder) for own in _by_split(one)] for one in lists}
-        if not any(found.known for parts in named.values() for found in parts):
-            for one in lists:
-                _refuse_others(one, [name for part in named[one.path] for name in part.missing], folder)
+        named = {listing.path: [_read(part, here, all_images, folder) for part in _by_split(listing)]
+                 for listing in lists}
+        if not any(names.known for parts in named.values() for names in parts):
+            for listing in lists:
+                _refuse_others(listing, [name for part in named[listing.path] for name in part.missing], folder)
             continue
         splits: dict[str, list[Path]] = {}
-        for one in lists:
-            _add(one, named[one.path], splits, folder, account, not chosen)
-        if chosen and {split: set(own) for split, own in splits.items()} != {
-                split: set(own) for split, own in chosen[2].items()}:
+        for listing in lists:
+            _add(listing, named[listing.path], splits, folder, account, not chosen)
+        if chosen and {split: set(paths) for split, paths in splits.items()} != {
+                split: set(paths) for split, paths in chosen[2].items()}:
             raise UserError(f'{chosen[1]} and {place} have lists of splits that differ: move those of one of them '
                             'away.')
         chosen = chosen or (rank, place, splits)
@@ -104,15 +105,15 @@ def read_list(path: Path, folder: Folder) -> tuple[list[Path], list[str]]:
     be relative to the list, to the folder, or of another machine, and may lie outside of the folder.
     """
     names = ImageNames(folder.images, folder)
-    found, missing = list[Path](), list[str]()
+    images, missing = list[Path](), list[str]()
     for texts in _names_in(path):
-        own = next(filter(None, map(names.find, texts)), [])
-        place = own[0] if len(own) == 1 else folder.locate(texts[0], path.parent)
-        if place and (place in own or not place.is_relative_to(folder.root)):
-            found.append(place)
+        meant = next(filter(None, map(names.find, texts)), [])
+        place = meant[0] if len(meant) == 1 else folder.locate(texts[0], path.parent)
+        if place and (place in meant or not place.is_relative_to(folder.root)):
+            images.append(place)
         else:
             missing.append(texts[0])
-    return found, missing
+    return images, missing
 
 
 def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[str, list[Path]]:
@@ -140,13 +141,14 @@ def _sets(folder: Folder, kind: str) -> Iterator[tuple[tuple[int, ...], Path, li
     """Yields lists by their folder, with a rank; the first come first."""
     sets: dict[Path, list[tuple[Path, str]]] = defaultdict(list)
     for path in folder.files:
-        if (found := list_of(path, folder.root)) and path not in folder.labels and not folder.image_of(path):
-            sets[found[1]].append((path, found[0]))
+        if (place_of_list := list_of(path, folder.root)) and path not in folder.labels and not folder.image_of(path):
+            sets[place_of_list[1]].append((path, place_of_list[0]))
     ranks = {place: (place.name != kind, VOC_LISTS not in folder.parts(place / '_'), len(place.parts))
              for place in sets}
     for place in sorted(sets, key=lambda place: (ranks[place], place)):
         lists = [SplitList(path, split, [*_names_in(path)]) for path, split in sets[place]]
-        yield ranks[place], place, [one for one in lists if one.split or all(map(_split_in_line, one.lines[1:]))]
+        yield ranks[place], place, [listing for listing in lists
+                                    if listing.split or all(map(_split_in_line, listing.lines[1:]))]
 
 
 def _names_in(path: Path) -> Iterator[list[str]]:
@@ -165,52 +167,55 @@ def _split_in_line(texts: Sequence[str]) -> str:
     return next((SPLIT_WORDS[text.lower()] for text in texts if text.lower() in SPLIT_WORDS), '')
 
 
-def _by_split(one: SplitList) -> Iterator[SplitList]:
+def _by_split(listing: SplitList) -> Iterator[SplitList]:
     """Yields a list for each split."""
-    if one.split:
-        yield one
+    if listing.split:
+        yield listing
         return
     lines: dict[str, list[list[str]]] = defaultdict(list)
-    for texts in one.lines:
+    for texts in listing.lines:
         lines[_split_in_line(texts)].append(texts)
-    yield from (SplitList(one.path, split, own) for split, own in lines.items() if split)
+    yield from (SplitList(listing.path, split, texts_of_split) for split, texts_of_split in lines.items() if split)
 
 
-def _read(one: SplitList, here: ImageNames, all_images: ImageNames, folder: Folder) -> Named:
-    found, known, missing = list[Path](), 0, list[str]()
-    for texts in one.lines:
-        own = next(filter(None, map(here.find, texts)), [])
-        if len(own) > 1:
-            raise UserError(f'{one.path} names {texts[0]}, which {" and ".join(map(folder.name, sorted(own)[:2]))} may '
+def _read(listing: SplitList, here: ImageNames, all_images: ImageNames, folder: Folder) -> Named:
+    images, known, missing = list[Path](), 0, list[str]()
+    for texts in listing.lines:
+        meant = next(filter(None, map(here.find, texts)), [])
+        if len(meant) > 1:
+            raise UserError(f'{listing.path} names {texts[0]}, which '
+                            f'{" and ".join(map(folder.name, sorted(meant)[:2]))} may '
                             'be: write names with their folders.')
-        found += own
-        if own or any(map(all_images.find, texts)):
+        images += meant
+        if meant or any(map(all_images.find, texts)):
             known += 1
         else:
             missing.append(texts[0])
-    if known and len(missing) == 1 and missing[0] == one.lines[0][0] and one.path.suffix.lower() in ('.csv', '.tsv'):
+    is_table = listing.path.suffix.lower() in ('.csv', '.tsv')
+    if known and len(missing) == 1 and missing[0] == listing.lines[0][0] and is_table:
         missing.clear()  # it is the heading
-    return Named(found, known, missing)
+    return Named(images, known, missing)
 
 
-def _add(one: SplitList, parts: Sequence[Named], splits: dict[str, list[Path]], folder: Folder, account: Account,
+def _add(listing: SplitList, parts: Sequence[Named], splits: dict[str, list[Path]], folder: Folder, account: Account,
          is_chosen: bool) -> None:
     """Adds what a list names to the splits."""
-    for own, named in zip(_by_split(one), parts, strict=True):
-        if not named.known and own.split != 'test':
-            _refuse_others(own, named.missing, folder)
+    for part, named in zip(_by_split(listing), parts, strict=True):
+        if not named.known and part.split != 'test':
+            _refuse_others(part, named.missing, folder)
             continue
-        splits.setdefault(own.split, []).extend(named.images)
+        splits.setdefault(part.split, []).extend(named.images)
         if is_chosen:
-            account.use('descriptions', one.path)
+            account.use('descriptions', listing.path)
             for name in named.missing:
-                account.remark(f'names of {folder.name(one.path)} have no image', name)
+                account.remark(f'names of {folder.name(listing.path)} have no image', name)
 
 
-def _refuse_others(one: SplitList, missing: Sequence[str], folder: Folder) -> None:
+def _refuse_others(listing: SplitList, missing: Sequence[str], folder: Folder) -> None:
     """Raises a UserError for a list that names images, but none that is there; text that names none is no list."""
     looks_like_names = [any(PurePosixPath(text.replace('\\', '/')).suffix.lower() in NAMED for text in texts)
-                        or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in one.lines]
-    if missing and (VOC_LISTS in folder.parts(one.path) or sum(looks_like_names) > len(looks_like_names) / 2):
-        raise UserError(f'{one.path} names other images, such as {" and ".join(missing[:2])}, of which none is below '
+                        or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in listing.lines]
+    if missing and (VOC_LISTS in folder.parts(listing.path) or sum(looks_like_names) > len(looks_like_names) / 2):
+        raise UserError(f'{listing.path} names other images, such as {" and ".join(missing[:2])}, of which none is '
+                        f'below '
                         f'{folder.root}: put them there, or move the list away.')

@@ -35,27 +35,28 @@ def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, spli
            ) -> None:
     """Puts images into the splits that their annotations name, or else lists, or else their folders."""
     # An image that only its annotation file holds is in the folder of that file.
-    places = {one.path: one.path if one.path.is_relative_to(folder.root) else one.annotation or one.path
-              for one in pictures}
-    has_maps = any(one.annotation and one.annotation.suffix.lower() in IMAGE_SUFFIXES for one in pictures)
+    places = {picture.path: picture.path if picture.path.is_relative_to(folder.root)
+              else picture.annotation or picture.path
+              for picture in pictures}
+    has_maps = any(picture.annotation and picture.annotation.suffix.lower() in IMAGE_SUFFIXES for picture in pictures)
     splits = splits or read_split_lists(folder, [*places], data.account, LISTS[has_maps]) or {
         split: [path for path, place in places.items() if split_of(place, folder.root) == split] for split in SPLITS}
-    by_image = {one.path: one for one in pictures}
+    by_image = {picture.path: picture for picture in pictures}
     listed = {image for images in splits.values() for image in images}
-    for one in pictures:
-        if one.path not in listed:
-            data.account.leave('images', 'images are in no list of a split', folder.name(one.path), one.records)
-            data.account.leave('objects', 'objects are of images in no list of a split', folder.name(one.path),
-                               sum(other.records for other in one.objects))
+    for picture in pictures:
+        if picture.path not in listed:
+            data.account.leave('images', 'images are in no list of a split', folder.name(picture.path), picture.records)
+            data.account.leave('objects', 'objects are of images in no list of a split', folder.name(picture.path),
+                               sum(other.records for other in picture.objects))
     for split in SPLITS:
-        if own := [by_image[image] for image in dict.fromkeys(splits.get(split, ())) if image in by_image]:
-            data.splits[split] = own
+        if chosen := [by_image[image] for image in dict.fromkeys(splits.get(split, ())) if image in by_image]:
+            data.splits[split] = chosen
 
 
 def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder,
              splits: Mapping[str, Sequence[Path]] = {}, names: Sequence[str] = ()) -> LabelledData:
     """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
-    settle(data, names or sorted({other.name.strip() for one in pictures for other in one.objects}), pictures)
+    settle(data, names or sorted({other.name.strip() for picture in pictures for other in picture.objects}), pictures)
     divide(data, pictures, folder, splits)
     return data
 
@@ -67,15 +68,15 @@ def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) ->
     none. A name in which it finds nothing is alone. A UserError if it is none, or there is one group.
     """
     try:
-        found = {name: re.search(pattern, name) for name in names}
+        matches = {name: re.search(pattern, name) for name in names}
     except re.error as error:
         raise UserError(f'group_by is {pattern}, which is no regular expression ({error}): correct it.') from None
     groups: dict[object, list[str]] = {}
-    for name, match in found.items():
+    for name, match in matches.items():
         groups.setdefault((match.groups() or (match[0],))[:1] if match else name, []).append(name)
-    if len(groups) == 1 or not any(found.values()):
-        what = 'nothing in any name' if not any(found.values()) else 'the same in all names'
-        raise UserError(f'group_by is {pattern}, which finds {what}, such as {names[0]}: correct it.')
+    if len(groups) == 1 or not any(matches.values()):
+        fault = 'nothing in any name' if not any(matches.values()) else 'the same in all names'
+        raise UserError(f'group_by is {pattern}, which finds {fault}, such as {names[0]}: correct it.')
     chosen: set[str] = set()
     for group in random.Random(seed).sample(list(groups.values()), len(groups)):
         chosen.update(group if len(chosen) + len(group) <= number else ())
@@ -89,8 +90,9 @@ def take_share(data: LabelledData, share: float, seed: int, group_by: str | None
     A UserError if either is empty.
     """
     pictures, root = data.splits['train'], data.root
-    name_of = {one.path: (one.path.relative_to(root) if one.path.is_relative_to(root) else one.path).as_posix()
-               for one in pictures}
+    name_of = {picture.path: (picture.path.relative_to(root) if picture.path.is_relative_to(root)
+                              else picture.path).as_posix()
+               for picture in pictures}
     names = list(name_of.values())
     number = max(1, round(share * len(names)))
     if not 0 < share < 1 or number >= len(names):
@@ -98,8 +100,8 @@ def take_share(data: LabelledData, share: float, seed: int, group_by: str | None
                         'name a share between 0 and 1, a folder or a file with --val.')
     chosen = (choose_groups(names, number, seed, group_by) if group_by is not None else
               set(random.Random(seed).sample(names, number)))
-    data.splits['train'] = [one for one in pictures if name_of[one.path] not in chosen]
-    data.splits['val'] = [one for one in pictures if name_of[one.path] in chosen]
+    data.splits['train'] = [picture for picture in pictures if name_of[picture.path] not in chosen]
+    data.splits['val'] = [picture for picture in pictures if name_of[picture.path] in chosen]
     data.notes.append(f'There is no split for validation: it gets {len(data.splits["val"])} images of training (seed '
                       f'{seed}).')
     sources = {match[1] for name in names if (match := re.search(CROP, name))}
