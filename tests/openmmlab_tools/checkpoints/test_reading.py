@@ -81,12 +81,12 @@ BUFFER = torch.tensor([math.inf, -math.inf, 2])  # such as of an observer
 def test_a_mask_passes_and_infinity_that_a_new_model_has_too() -> None:
     for dtype in (torch.float32, torch.float16):
         Checkpoint('a.pth', dict(mask=MASK.to(dtype), weight=torch.ones(1))).weights()
-        Checkpoint('a.pth', dict(buffer=BUFFER.to(dtype))).weights(own=dict(buffer=BUFFER))
+        Checkpoint('a.pth', dict(buffer=BUFFER.to(dtype))).weights(expected=dict(buffer=BUFFER))
     for own in ({}, dict(buffer=BUFFER[:2]), dict(buffer=-BUFFER), dict(buffer=torch.ones(3))):
         assert 'not finite, such as buffer (inf)' in refusal(
-            Checkpoint('a.pth', dict(buffer=BUFFER)).weights, own=own)
+            Checkpoint('a.pth', dict(buffer=BUFFER)).weights, expected=own)
     nan = torch.tensor([math.nan])
-    assert 'not finite' in refusal(Checkpoint('a.pth', dict(buffer=nan)).weights, own=dict(buffer=nan))
+    assert 'not finite' in refusal(Checkpoint('a.pth', dict(buffer=nan)).weights, expected=dict(buffer=nan))
     meta = dict(weight=torch.empty(2, device='meta'))
     assert Checkpoint('a.pth', meta).weights().tensors == meta
 
