@@ -24,9 +24,7 @@ from openmmlab_tools.errors import exit_on_error
 SIDE, RADIUS = 96, 14  # of images and shapes, pixels
 CLASSES = ('sun', 'kite', 'square')
 PLACES = {'upper left': (0, 0), 'upper right': (0, 1), 'lower left': (1, 0), 'lower right': (1, 1)}
-ENCODINGS: dict[str, dict[str, Any] | None] = {
-    'none': None, 'table': dict(type='LearnablePE'), 'PEG': dict(type='PEG'),
-    'PEG, circular': dict(type='PEG', padding='circular')}
+ENCODINGS = {'table': dict(type='LearnablePE'), 'PEG': dict(type='PEG')}
 OUTPUTS = {'class token': 'cls_token', 'GAP': 'gap'}
 
 
@@ -63,7 +61,7 @@ class Classifier(nn.Module):
         return self.head(self.backbone(images)[0])
 
 
-def train(model: Classifier, images: Tensor, labels: Tensor, iters: int, batch_size: int = 8) -> None:
+def train(model: Classifier, images: Tensor, labels: Tensor, iters: int, batch_size: int = 4) -> None:
     """Trains with AdamW and a one-cycle schedule, on batches that are drawn at random."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, iters, pct_start=0.125)
@@ -103,7 +101,7 @@ def rows_of(seed: int, iters: int, num_train: int, num_test: int) -> Iterator[Ro
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each classifier is trained once per seed')
-    parser.add_argument('--iters', type=positive, default=160, help='iterations of each training')
+    parser.add_argument('--iters', type=positive, default=100, help='iterations of each training')
     parser.add_argument('--num-train', type=positive, default=400, help='number of images to train on')
     parser.add_argument('--num-test', type=positive, default=100, help='number of images to test in each quarter')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/corner_classifier.png'), help='file of the figure')
