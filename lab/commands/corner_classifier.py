@@ -21,7 +21,7 @@ from lab.commands.toy_shapes import SHAPES, add_noise, background, make_sprite
 from lab.results import Row, write_report
 from openmmlab_tools.errors import exit_on_error
 
-SIDE, RADIUS = 96, 14  # of images and shapes, pixels
+SIDE, RADIUS = 96, 20  # of images and shapes, pixels
 CLASSES = ('sun', 'kite', 'square')
 PLACES = {'upper left': (0, 0), 'upper right': (0, 1), 'lower left': (1, 0), 'lower right': (1, 1)}
 ENCODINGS = {'table': dict(type='LearnablePE'), 'PEG': dict(type='PEG')}
@@ -47,11 +47,11 @@ def draw(place: tuple[int, int], count: int, seed: int) -> tuple[Tensor, Tensor]
 
 
 class Classifier(nn.Module):
-    """A narrow `CPVT` of twelve blocks, as in the ablations, and a linear layer."""
+    """A narrow `CPVT` of four blocks, and a linear layer."""
 
     def __init__(self, out_type: Any, position_encoding: dict[str, Any] | None) -> None:
         super().__init__()
-        self.backbone = CPVT(dict(embed_dims=32, depth=12, num_heads=2, patch_size=8), img_size=SIDE,
+        self.backbone = CPVT(dict(embed_dims=32, depth=4, num_heads=2, patch_size=8), img_size=SIDE,
                              cls_token=out_type == 'cls_token', out_type=out_type,
                              position_encoding=position_encoding, init_cfg=dict(type='Xavier', layer='Linear'))
         self.backbone.init_weights()
@@ -61,7 +61,7 @@ class Classifier(nn.Module):
         return self.head(self.backbone(images)[0])
 
 
-def train(model: Classifier, images: Tensor, labels: Tensor, iters: int, batch_size: int = 4) -> None:
+def train(model: Classifier, images: Tensor, labels: Tensor, iters: int, batch_size: int = 8) -> None:
     """Trains with AdamW and a one-cycle schedule, on batches that are drawn at random."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, iters, pct_start=0.125)
@@ -101,7 +101,7 @@ def rows_of(seed: int, iters: int, num_train: int, num_test: int) -> Iterator[Ro
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each classifier is trained once per seed')
-    parser.add_argument('--iters', type=positive, default=100, help='iterations of each training')
+    parser.add_argument('--iters', type=positive, default=200, help='iterations of each training')
     parser.add_argument('--num-train', type=positive, default=400, help='number of images to train on')
     parser.add_argument('--num-test', type=positive, default=100, help='number of images to test in each quarter')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/corner_classifier.png'), help='file of the figure')
