@@ -131,7 +131,7 @@ LINES = {
         'Checking model and data. All details are in ', r'Iter\(test\) \[\d/4\]  ', 'coco/bbox_', 'test, by class ',
         'work_dirs/.*confusion.png ', CLASSES, 'The model drops boxes ', 'work_dirs/.*thresholds.json contains '),
     'predict {data}/images/validation my.py work_dirs/my/iter_2.pth': (
-        'Only boxes are drawn whose score is above the best score ',
+        'Only boxes are drawn whose score is above the score with the best F1 ',
         'note: images are shown at ', 'Drew 4 of 4 images in outputs; '),
 }
 

@@ -56,7 +56,7 @@ class Thresholds(NamedTuple):
     def told(self) -> str:
         """Which scores these are, and their purpose."""
         if self.most is None:
-            return f'whose score is above the best score (F1) of their class in {self.file}'
+            return f'whose score is above the score with the best F1 for their class in {self.file}'
         promise = f'chosen to miss at most {self.most:.1%} of the objects of new images'
         return f'whose score is above the scores in {self.file}, which were {promise}' + (
             f', with a confidence of {self.confidence:.0%}' if self.confidence else

@@ -6,6 +6,7 @@ from mmengine.config import Config
 from openmmlab_tools.config_walk import dicts
 from openmmlab_tools.errors import UserError
 from openmmlab_tools.readers.form.dataset import LabelledData
+from openmmlab_tools.texts import counted
 
 from .channels import Bands
 from .config_options import TASKS, VALIDATIONS, WARM_UP, ConfigOptions, Task
@@ -70,8 +71,8 @@ def about_early_stop(values: dict[str, Any], patience: int | None) -> list[str]:
         return []
     advice = (f'pass --iters {100 * (first + 1 - has_start)} or more' if first < VALIDATIONS[True] else
               f'pass a number below {VALIDATIONS[True] - 1}')
-    return [f'--early-stop {patience} cannot end this training early: it has {number} validations, and could stop at '
-            f'number {first} at the earliest. To change this, {advice}.']
+    return [f'--early-stop {patience} cannot end this training early: it has {counted(number, "validation")}, and '
+            f'could stop at number {first} at the earliest. To change this, {advice}.']
 
 
 def check_hooks(base: Config, asked: ConfigOptions) -> None:

@@ -25,8 +25,9 @@ def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> l
             f', with {counted(sum(len(picture.objects) for picture in pictures), "object")}')) + '.'
         for name, pictures in data.splits.items())]
     channels = ' or '.join(map(str, sorted({kind.channels for kind in data.pixels})))
-    lines.append(f'Images have {channels} channels. The smallest has {low} pixels (width x height), the largest '
-                 f'{high}; the median is {middle}.')
+    lines.append(f'Images have {channels} channels and {low} pixels (width x height).' if low == high else
+                 f'Images have {channels} channels. The smallest has {low} pixels (width x height), the largest '
+                 f'{high}, and the median {middle}.')
     if len(fit.boxes):
         (a, b, c), (d, e, f) = np.quantile(fit.boxes, (.25, .5, .75), axis=0).T
         lines.append(f'In training, the median box has a side of {b:.0f} pixels (the square root of its area), and '

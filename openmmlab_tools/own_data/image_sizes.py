@@ -33,8 +33,9 @@ def fit_images(data: LabelledData, limit: int, scale: tuple[int, int] | None = N
     sizes = sizes_of(data)
     whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))
     fitting = scale or _scaled(whole, limit)
-    cost = ('Time and memory of a prediction grow with the pixels, and the largest image has '
-            f'{sizes.prod(axis=1).max() / 1e6:.1f} million. To scale the images instead, pass --scale WIDTH HEIGHT.')
+    cost = ('Larger images need more time and memory for a prediction, and your largest image has '
+            f'{sizes.prod(axis=1).max() / 1e6:.1f} million pixels. To scale the images instead, pass --scale WIDTH '
+            'HEIGHT.')
     boxes = boxes_of(data, fitting)
     if data.is_semantic and not scale and max(whole) > limit and 0 < (width := _thinnest(data)) * limit < THIN * max(
             whole):

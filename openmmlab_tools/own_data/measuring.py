@@ -103,7 +103,8 @@ def sizes_of(measures: Measures) -> str:
 
 
 def to_table(measures: Measures) -> Table:
-    columns = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
+    columns = ['objects', 'side of boxes, pixels: smallest, 25, 50, 75 %, largest'] if 'all' in measures else [
+        'pixels']
     table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *columns)))
     several, classes = 'all' in measures and len(measures['classes']) > 1, [*measures['classes'].items()]
     for name, part in [*classes[:MOST_ROWS], *([('all', measures['all'])] if several else [])]:

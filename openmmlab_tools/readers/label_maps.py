@@ -190,8 +190,9 @@ def _rare(data: LabelledData, maps: Sequence[LabelMap]) -> list[str]:
     shares = [(sum(label_map.pixels.get(index, 0) for label_map in maps) / total, name)
               for index, name in enumerate(data.classes)]
     rare = sorted(pair for pair in shares if 0 < pair[0] < RARE)
-    return [f'{len(rare)} classes have less than {RARE:.0%} of the pixels, the least {rare[0][1]} ({rare[0][0]:.2%}): '
-            'class_weight in model.decode_head.loss_decode gives them more weight.'] if rare else []
+    return [f'{len(rare)} of the classes cover less than {RARE:.0%} of the pixels; the rarest is {rare[0][1]} '
+            f'({rare[0][0]:.2%}). To give them more weight, set class_weight in model.decode_head.loss_decode.'
+            ] if rare else []
 
 
 def _count(paths: Sequence[Path], as_colours: bool) -> list[Counted] | None:

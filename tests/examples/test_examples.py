@@ -120,9 +120,9 @@ def test_the_adapter_for_torchvision_trains() -> None:
 NOTEBOOKS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 # Tests train for fewer iterations than readers do.
 SHORTER = {
-    'first_detector': {'num_train=200, num_val=20': 'num_train=8, num_val=4', 'iter_400': 'iter_50',
-                       "'train_cfg.max_iters': 400, 'train_cfg.val_interval': 400":
-                       "'train_cfg.max_iters': 50, 'train_cfg.val_interval': 50"},
+    'first_detector': {'num_train=800, num_val=20': 'num_train=8, num_val=4', 'iter_450': 'iter_10',
+                       "{'log_level': 'WARNING'}": "{'log_level': 'WARNING', 'train_cfg.max_iters': 10, "
+                                                   "'train_cfg.val_interval': 10}"},
     'which_encoding': {'iterations=150': 'iterations=5'}}
 
 

@@ -103,7 +103,7 @@ def with_lonely_files(root: Path) -> None:
     (with_lonely_files, ['1 XML files have no image', 'lonely.xml', '1 images have no XML file', 'bare.jpg',
                          'val has no object of class dog.']),
     (layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: np.tri(60, 80, -53, np.uint8)), [
-        'the least class_1 (0.58%): class_weight in model.decode_head.loss_decode']),
+        'the rarest is class_1 (0.58%). To give them more weight, set class_weight in model.decode_head.loss_decode.']),
     (partial(layouts.yolo, suffix='.png', pixels=np.full((layouts.HEIGHT, layouts.WIDTH), 4000, np.uint16)), [
         'Images are loaded whole, with 1 channels of uint16'])])
 def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str], tmp_path: Path) -> None:
