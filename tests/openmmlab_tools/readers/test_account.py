@@ -93,8 +93,8 @@ def test_nothing_is_lost_when_records_are_dropped_doubled_or_renamed(draw: st.Da
             assert '\n' not in str(error)
             return
         assert [data.account.lost(what) for what in ('images', 'objects')] == [0, 0], data.notes
-        assert all(any(line.startswith(str(data.account.seen[what])) for line in data.notes)
-                   for what in ('images', 'objects') if data.account.seen[what])
+        assert all(any(f' of {data.account.seen[kind]} {kind} are used' in line for line in data.notes)
+                   for kind in ('images', 'objects') if data.account.seen[kind])
 
 
 # One name, one image
