@@ -27,6 +27,10 @@ OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the ali
 PROGRESS = re.compile(r'\S*lr: \S+|\beta: .+?(?=  )|\bloss: \S+')
 
 
+# mmengine warns of each frozen parameter by itself when it builds the optimizer.
+FROZEN = re.compile(r'(\S+) is skipped since its requires_grad=False')
+
+
 class ReaderHandler(logging.Handler):
     """Prints what is for readers, progress, errors, and each warning of the main process once."""
 
@@ -34,6 +38,7 @@ class ReaderHandler(logging.Handler):
         super().__init__()
         self.stream = sys.stdout  # mmengine's MLflowVisBackend asks all handlers of a logger for it
         self.warnings: set[str] = set()
+        self.frozen: list[str] = []  # names of parameters, until the next line is printed
         self.replaced: list[tuple[MMLogger, logging.Handler]] = []
 
     def attach(self, logger: MMLogger) -> None:
@@ -52,15 +57,26 @@ class ReaderHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage().strip()
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
-            say(f'\n{message}\n' if '\n' in message else message)
+            self._say(f'\n{message}\n' if '\n' in message else message)
         elif record.module == 'logger_hook' and 'eta: ' in message:
             step, _, values = message.partition(']  ')
-            say('  '.join([f'{step}]', *PROGRESS.findall(values)]) if values else message)
+            self._say('  '.join([f'{step}]', *PROGRESS.findall(values)]) if values else message)
         elif (record.levelno == logging.WARNING and message not in self.warnings
               and not message.startswith(OF_EVERY_RUN) and is_main_process()):
             self.warnings.add(message)
+            if frozen := FROZEN.fullmatch(message):
+                self.frozen.append(frozen[1])
+                return
             first, *more = message.split('\n')
-            say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
+            self._say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
+
+    def _say(self, text: str) -> None:
+        """Prints a text, and before it one line for all frozen parameters."""
+        if self.frozen:
+            say(f'note: {len(self.frozen)} parameters are frozen (requires_grad=False), such as {self.frozen[0]}. '
+                'Training does not change them. The log file lists all of them.')
+            self.frozen.clear()
+        say(text)
 
 
 class Output:

@@ -91,6 +91,13 @@ def test_what_mmengine_logs_is_in_the_file_only(run: Any) -> None:
     assert run.log.count('odd data (UserWarning at ') == 1
 
 
+def test_frozen_parameters_are_one_line(cfg: Callable[..., Config], tmp_path: Path) -> None:
+    done = printed(train, cfg(tmp_path, 1, **{'model.backbone.frozen_stages': 4, 'train_cfg.val_interval': 9}))
+    frozen = re.findall(r'(\S+) is skipped since its requires_grad=False', done.log)
+    note = f'note: {len(frozen)} parameters are frozen (requires_grad=False), such as backbone.conv1.weight. '
+    assert len(frozen) > 50 and done.out.count('requires_grad=False') == done.out.count(note) == 1
+
+
 def test_losses_validations_and_results_are_printed_without_control_codes(run: Any) -> None:
     assert '\x1b' not in run.out and len(LOSS.findall(run.out)) == 2
     assert run.out.index('warning: odd iteration 0') < run.out.index('[2/2]')
