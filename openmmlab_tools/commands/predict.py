@@ -25,7 +25,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('image', help=f'image file, folder with images ({", ".join(IMAGE_SUFFIXES)}), pattern in '
                         f"quotes ('a/**/*.png'), video ({', '.join(VIDEO_SUFFIXES)}), number of a camera, or address")
     parser.add_argument('config', nargs='?', help='config file of mmdet or mmseg (default: the model in demo/nuclei)')
-    parser.add_argument('checkpoint', nargs='?', help='file or URL')
+    parser.add_argument('checkpoint', nargs='?', help='file or URL; or an exported .onnx or .pt2 file')
     parser.add_argument('--out-dir', default='outputs',
                         help='folder for the pictures and the predictions (default: %(default)s)')
     parser.add_argument('--no-labels', action='store_true', help='draw no names and scores')

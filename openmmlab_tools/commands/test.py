@@ -6,7 +6,8 @@ from openmmlab_tools.cli import parse_run_arguments, run_parser
 
 def parse_args() -> argparse.Namespace:
     parser = run_parser(__doc__)
-    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('checkpoint', help='file or URL; or an exported .onnx or .pt2 file, which onnxruntime, '
+                        'OpenVINO or torch runs on the CPU')
     parser.add_argument('--show-dir', help='folder for images with the labels and the predictions side by side')
     parser.add_argument('--out', help='new folder for the predictions: predictions.bbox.json and predictions.segm.json '
                         "in COCO's format for results, or a label map for each image")

@@ -1,4 +1,5 @@
 """Trains and tests configs of all supported libraries, with errors in one sentence."""
+import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,8 +9,8 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 
-from openmmlab_tools.checkpoints.reading import open_checkpoint
 from openmmlab_tools.errors import UserError, show
+from openmmlab_tools.exported.opening import open_weights
 from openmmlab_tools.files import held
 from openmmlab_tools.pictures.written_images import KeepLabelMapsHook, PaintPredictionsHook
 from openmmlab_tools.registry import in_scope
@@ -75,7 +76,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
     Args:
         cfg: A config from `load_config`.
-        checkpoint: Path or URL.
+        checkpoint: Path or URL, or an exported file.
         show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
         hooks: Additional hooks. Defaults to none.
         verbose: Whether all that mmengine logs is printed. Defaults to False.
@@ -98,7 +99,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     work_dir = WorkDir(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose), process_group(cfg.launcher, cfg.get('env_cfg') or {}) as launcher,
           failures_as_user_errors('the test fails', work_dir) as run):
-        opened = open_checkpoint(checkpoint)
+        cfg = copy.deepcopy(cfg)
+        opened = open_weights(cfg, checkpoint)
         asked = dict(folder=report and str(report), compare=compare and str(compare), at_most_missed=at_most_missed)
         cfg = for_test(cfg, opened.path, work_dir.path, launcher, tta, out, asked)
         more: list[Hook] = [SameClassesHook(checkpoint)]

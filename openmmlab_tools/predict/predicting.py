@@ -15,13 +15,15 @@ from torch import nn
 
 from openmmlab_tools.checkpoints.fitting import check_fits
 from openmmlab_tools.checkpoints.loading import bands_loader, build_model
-from openmmlab_tools.checkpoints.reading import check_device, open_checkpoint
+from openmmlab_tools.checkpoints.reading import check_device
+from openmmlab_tools.choices import MAX_PIXELS
 from openmmlab_tools.data.datasets import build_unread
 from openmmlab_tools.data.scales import Scales, TileScale
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.engine.checks import trained_classes
 from openmmlab_tools.errors import UserError, as_sentence, show
 from openmmlab_tools.evaluation.thresholds import find_thresholds
+from openmmlab_tools.exported.opening import open_weights
 from openmmlab_tools.pictures.bands import read_header
 from openmmlab_tools.pictures.images import check_pixels, read_image
 from openmmlab_tools.pictures.load_bands import LoadBandsFromFile
@@ -29,6 +31,7 @@ from openmmlab_tools.pictures.prediction import SCORE_THR, Picture, Prediction, 
 from openmmlab_tools.registry import TRANSFORMS, in_scope
 
 from .options import check_options
+from .regions import BYTES, Regions, open_regions
 from .sources import Named, Source, images_of, pages_of
 from .tiles import Tiling, join
 
@@ -58,7 +61,7 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
         images: A path, a folder, a pattern, an address, a video, the number of a camera, an image of Pillow, an array,
             a tensor, or any number of them; see `openmmlab_tools.predict.sources.images_of`.
         config: The file that the model was trained with.
-        checkpoint: Path or URL.
+        checkpoint: Path or URL, or an exported file.
         device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
         batch_size: How many images are predicted together. Defaults to 1.
         score_thr: Boxes with a score above it are returned; see `Prediction.above`. Defaults to None: all.
@@ -103,7 +106,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         bands['type'] = 'LoadImageFromFile'
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
-    opened = open_checkpoint(checkpoint)
+    opened = open_weights(cfg, checkpoint)
 
     def init_model(self: BaseInferencer, cfg: Config, weights: None, device: str) -> nn.Module:
         model = build_model(cfg)
@@ -141,6 +144,7 @@ class _Sized(NamedTuple):
     name: str
     image: Picture
     size: tuple[int, int]
+    regions: Regions | None = None
 
 
 def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
@@ -160,9 +164,7 @@ def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score
 
 def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int, score_thr: ScoreThr | None,
            tiling: Tiling | None, max_pixels: int | None, tell: Tell) -> Iterator[Prediction]:
-    loader = inferencer.bands_loader
-    sized = (_Sized(*page, _size(page.image, loader, max_pixels)) for named in images
-             for page in pages_of(named, loader is None, max_pixels))
+    sized = (sized for named in images for sized in _sized(inferencer, named, tiling, max_pixels))
 
     def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
         is_large = tiling is not None and max(one.size) > tiling.side
@@ -173,6 +175,16 @@ def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int,
             for found in (_run_tiles(inferencer, one, tiling, batch_size, tell) for one in batch) if (
                     tiling and is_large) else _run(inferencer, batch, tiling):
                 yield found if score_thr is None else found.above(score_thr)
+
+
+def _sized(inferencer: BaseInferencer, named: Named, tiling: Tiling | None, max_pixels: int | None) -> Iterator[_Sized]:
+    """Yields the pages of an image and their sizes; a file whose regions can be read is not opened as a whole."""
+    loader = inferencer.bands_loader
+    if tiling and not loader and (regions := open_regions(named.image)):
+        yield _Sized(*named, regions.size, regions)
+    else:
+        for page in pages_of(named, loader is None, max_pixels):
+            yield _Sized(*page, _size(page.image, loader, max_pixels))
 
 
 def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | None) -> tuple[int, int]:
@@ -227,7 +239,10 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
 
 def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:
     """Predicts a large image in tiles, `batch_size` at once."""
-    pixels = _pixels(inferencer, one)
+    if not one.regions and one.size[0] * one.size[1] > MAX_PIXELS and not isinstance(one.image, np.ndarray):
+        show(f'note: {one.image} is read as a whole, which needs {BYTES * one.size[0] * one.size[1] / 1e9:.1f} GB of '
+             'memory: with tifffile, an RGB TIFF of 8 bits and one page is read tile by tile.')
+    pixels = one.regions or _pixels(inferencer, one)
     tiles = tiling.tiles(one.size)
     parts: list[Prediction] = []
     for first in range(0, len(tiles), batch_size):

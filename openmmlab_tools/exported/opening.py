@@ -1,0 +1,70 @@
+"""Opens an exported file where a checkpoint is expected, so that a test or a prediction runs what will be deployed."""
+import hashlib
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from openmmlab_tools.checkpoints.loading import bands_loader, normalization
+from openmmlab_tools.checkpoints.reading import Checkpoint, open_checkpoint
+from openmmlab_tools.errors import UserError
+
+from .runtimes import Loaded, is_exported, load
+
+# The module and class of the model that runs a file, and the outputs of the file, by the library of the config.
+MODELS = {
+    'mmdet': ('openmmlab_tools.exported.detector', 'ExportedDetector', {'dets', 'labels', 'images'}),
+    'mmseg': ('openmmlab_tools.exported.segmentor', 'ExportedSegmentor', {'output0'})}
+
+
+def open_weights(cfg: Config, path: str | Path) -> Checkpoint:
+    """Opens a checkpoint, or an exported file of the config's model: then `cfg.model` is replaced by one that runs it.
+
+    Raises:
+        UserError: If the file cannot be read or run, is of another model, or expects other images than the config's.
+    """
+    if not is_exported(path):
+        return open_checkpoint(path)
+    if cfg.default_scope not in MODELS:
+        raise UserError(f'config {cfg.filename} is for {cfg.default_scope}, but exported files are models of '
+                        f'{" or ".join(MODELS)}: pass a checkpoint.')
+    file = Path(path)
+    loaded = load(file)
+    check_model(loaded, file, cfg)
+    module, kind, _ = MODELS[cfg.default_scope]
+    importlib.import_module(module)  # registers the class
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')
+    cfg.model = dict(type=f'openmmlab_tools.{kind}', file=str(file), data_preprocessor=preprocessor)
+    meta = {name: json.loads(loaded.description[name]) for name in ('classes', 'palette') if name in loaded.description}
+    return Checkpoint(str(path), dict(meta=dict(dataset_meta=meta), state_dict=dict(digest=digest_of(file))))
+
+
+def digest_of(file: Path) -> torch.Tensor:
+    """Returns a hash of a file: the only weights of its model, by which thresholds are found."""
+    return torch.tensor([*hashlib.sha256(file.read_bytes()).digest()], dtype=torch.uint8)
+
+
+def check_model(loaded: Loaded, file: Path, cfg: Config) -> None:
+    """Raises a UserError unless an exported file is a whole model of the config's library, for its images."""
+    told = loaded.description
+    if not {'mean', 'std', 'channels'} <= told.keys():
+        raise UserError(f'{file} does not say how its images are normalized: pass a file that the export of this '
+                        'project has written.')
+    if 'classes' not in told:
+        raise UserError(f'{file} has no classes, so it is a backbone alone, or its config had no test data: export the '
+                        'whole model, with --part segmentor or --part detector.')
+    *_, outputs = MODELS[cfg.default_scope]
+    if not outputs <= {*loaded.outputs}:
+        raise UserError(f'{file} returns {", ".join(loaded.outputs)}, but a model of {cfg.default_scope} must return '
+                        f'{", ".join(sorted(outputs))}: pass the config that it was exported with.')
+    mean, std, is_rgb = normalization(cfg)
+    channels = 'file' if bands_loader(cfg.get('test_dataloader')) else 'RGB' if is_rgb else 'BGR'
+    expected: dict[str, Any] = dict(mean=mean, std=std, channels=channels)
+    given = dict(mean=json.loads(told['mean']), std=json.loads(told['std']), channels=told['channels'])
+    if given != expected:
+        name = next(name for name in expected if given[name] != expected[name])
+        raise UserError(f'{file} was exported for images with {name} {given[name]}, but config {cfg.filename} has '
+                        f'{expected[name]}: pass the config that it was exported with.')
