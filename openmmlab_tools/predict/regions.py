@@ -22,10 +22,10 @@ class Regions:
     def __init__(self, path: Path) -> None:
         from tifffile import TiffFile
         self.path, self.file = path, TiffFile(path)
-        self.page: Any = self.file.pages[0]
-        self.size = self.page.imagelength, self.page.imagewidth
+        page: Any = self.file.pages[0]
+        self.page, self.size = page, (page.imagelength, page.imagewidth)
         self._parts = OrderedDict[int, np.ndarray]()
-        self.part = self.page.chunks[:2]  # height and width of a tile, or of a strip
+        self.part = page.chunks[:2]  # height and width of a tile, or of a strip
         self.columns = -(-self.size[1] // self.part[1])
 
     @property

@@ -60,7 +60,7 @@ def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_t
     (dict(images=0), 'the images of camera 0 do not end: pass stream=True.')])
 def test_what_would_go_wrong_in_silence_is_refused_before_the_model_is_built(
         options: dict[str, Any], told: str, trained: Models, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('openmmlab_tools.predict.predicting.open_checkpoint', None)
+    monkeypatch.setattr('openmmlab_tools.predict.predicting.open_weights', None)
     config, checkpoint = trained['mmdet']
     assert told in refusal(predict, **{**dict(images=image, config=config, checkpoint=checkpoint), **options})
 
