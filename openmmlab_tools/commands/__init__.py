@@ -7,6 +7,6 @@ from openmmlab_tools.cli import Command
 COMMANDS = {name: Command(f'openmmlab_tools.commands.{name}', words) for name, words in {
     'train': 'train a config',
     'test': 'evaluate a checkpoint',
-    'predict': 'paint and write predictions for images',
+    'predict': 'draw predictions on images, and write them',
     'check': 'check and measure the data of a config',
 }.items()}

@@ -121,5 +121,5 @@ def predict(args: argparse.Namespace) -> None:
     if failed:
         larger = (' (--tile 1024 predicts large ones in tiles; a --max-pixels above '
                   f'{args.max_pixels} allows larger ones, for which a segmentor needs 4 bytes a class and pixel)')
-        raise UserError(f'{len(failed)} of {count} images are not painted ({", ".join(failed)}): repair, scale or '
+        raise UserError(f'{len(failed)} of {count} images are not drawn ({", ".join(failed)}): repair, scale or '
                         f'remove them{larger if any(TOO_LARGE in one for one in failed.values()) else ""}.')

@@ -81,7 +81,7 @@ class Results:
         painted = name[:-len(suffix)] if (suffix := Path(name).suffix).lower() in IMAGE_SUFFIXES else name
         if painted in self.painted:
             painted = unique_name(name, self.painted)
-            say(f'warning: image {name} is painted as {painted}.png, because another image has the same name.')
+            say(f'warning: image {name} is drawn as {painted}.png, because another image has the same name.')
         self.painted.add(painted)
         if prediction.label_map is None:
             self.found[name] = replace(prediction, image=None)  # also if it cannot be painted

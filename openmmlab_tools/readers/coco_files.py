@@ -103,8 +103,8 @@ def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: Labelled
     if twice := [name for name, number in Counter(names.values()).items() if number > 1]:
         data.notes.append(f'{file.name} has several categories of the name {", ".join(twice)}: they are one class.')
     if len(by_id) < len(pictures):
-        data.notes.append(f'{file.name} has {len(pictures) - len(by_id)} images whose id another one has, too: the '
-                          'last one of an id gets the objects.')
+        data.notes.append(f'{file.name} has {len(pictures) - len(by_id)} images with the same id as another '
+                          'image: the objects belong to the last image with this id.')
     return one_of_each((picture for picture in pictures if picture.path != NOWHERE), account)
 
 

@@ -276,8 +276,8 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
     names = table.names if table else []
     if table and table.codes and not table.are_colours:
         unknown = [value for value in values if value not in (*table.codes, *table.no_class)]
-        notes = ['Files are called as those of ADE20K, so 0 means no class, and 1 to 150 are its classes (--colours '
-                 'names others).'] if 0 in table.no_class else []
+        notes = ['The files have names as in ADE20K, so 0 means no class, and 1 to 150 are its classes. To change '
+                 'this, pass --colours.'] if 0 in table.no_class else []
         return Meaning(names, {code: index for index, code in enumerate(table.codes)}, notes=notes + told(
             unknown, f'values of label maps are not in {table.path.name}', ': they mean no class.'))
     foreground = max(values, default=0)

@@ -54,7 +54,7 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
     printed = capsys.readouterr().out
     # A file gets no bar of progress, and nothing of libraries.
     assert printed.replace('\n', ' ').startswith(
-        'warning: image a.png is painted as a.png.png, because another image has the same name. '
+        'warning: image a.png is drawn as a.png.png, because another image has the same name. '
         f'Drew 3 of 3 images in {out}') and 'mmengine' not in printed
     pictures = {path.name: read(path) for path in out.glob('*.png')}
     files = {'a.jpg': 'a.png', 'a.png': 'a.png.png', 'b.JPG': 'b.png'}
@@ -98,7 +98,7 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
     for folder in ('below', 'label_maps'):
         (images / folder).mkdir()
         shutil.copy(images / 'a.png', images / folder)
-    assert run('mmdet', f'{images}/**/a.*').startswith('error: 1 of 4 images are not painted (label_maps/a.png)')
+    assert run('mmdet', f'{images}/**/a.*').startswith('error: 1 of 4 images are not drawn (label_maps/a.png)')
     named = [image['file_name'] for image in json.loads((out / 'predictions.json').read_text())['images']]
     assert sorted(named) == ['a.jpg', 'a.png', 'below/a.png']
     assert painted(out) == ['a', 'a.png', 'below/a']
@@ -108,7 +108,7 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
     assert run('mmseg', images / 'two.tif') == run('mmseg', f'{images}/label_maps/../b.JPG') == ''
     assert len([*out.glob('two.tif_00000?.png')]) == len([*out.glob('label_maps/two.tif_00000?.png')]) == 2
     (images / 'a.png').write_bytes(b'no image')  # the old picture is no result of it
-    assert '1 of 1 images are not painted' in run('mmdet', images / 'a.png')
+    assert '1 of 1 images are not drawn' in run('mmdet', images / 'a.png')
     assert json.loads((out / 'predictions.json').read_text())['images'] == []
     told = capsys.readouterr().out.replace('\n', ' ')
     assert 'Drew 2 of 2 images' in told
@@ -131,7 +131,7 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
     for name in ('d.png', 'e.TIF'):
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run(scope, images, '--max-pixels', 100_000) == (
-        f'error: 4 of 11 images are not painted (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
+        f'error: 4 of 11 images are not drawn (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
         '(--tile 1024 predicts large ones in tiles; a --max-pixels above 100000 allows larger ones, for which a '
         'segmentor needs 4 bytes a class and pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
@@ -174,7 +174,7 @@ def test_a_video_that_breaks_off_is_told_and_others_are_painted(run: Run, out: P
     content = (tmp_path / 'a.avi').read_bytes()
     (tmp_path / 'a.avi').write_bytes(content[:len(content) // 2])
     assert run('mmseg', tmp_path / '*.avi').endswith(
-        'images are not painted (a.avi): repair, scale or remove them.')
+        'images are not drawn (a.avi): repair, scale or remove them.')
     painted = {path.name[:5] for path in out.glob('*.png')}
     assert painted == {'a.avi', 'b.avi'} and len([*out.glob('b.avi_*.png')]) == 3
     assert 'a.avi has 20 frames, but ' in capsys.readouterr().out

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from .dataset import LabelledData
 
-MEANING = ('What became of each file and record. The first lines are those of the terminal; below are all examples, '
-           'with the number of records of each.')
+MEANING = ('This file lists all records and files that were found. The first lines are also printed. Below them are '
+           'all examples, each with its number of records.')
 
 
 def account_text(data: LabelledData) -> str:

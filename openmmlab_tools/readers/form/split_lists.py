@@ -94,8 +94,8 @@ def read_split_lists(folder: Folder, images: Sequence[Path], account: Account, k
             _add(listing, named[listing.path], splits, folder, account, not chosen)
         if chosen and {split: set(paths) for split, paths in splits.items()} != {
                 split: set(paths) for split, paths in chosen[2].items()}:
-            raise UserError(f'{chosen[1]} and {place} have lists of splits that differ: move those of one of them '
-                            'away.')
+            raise UserError(f'{chosen[1]} and {place} contain different lists for the splits: move the lists in '
+                            'one of these folders away.')
         chosen = chosen or (rank, place, splits)
     return _completed(chosen[2], images) if chosen else {}
 

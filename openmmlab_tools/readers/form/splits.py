@@ -102,8 +102,8 @@ def take_share(data: LabelledData, share: float, seed: int, group_by: str | None
               set(random.Random(seed).sample(names, number)))
     data.splits['train'] = [picture for picture in pictures if name_of[picture.path] not in chosen]
     data.splits['val'] = [picture for picture in pictures if name_of[picture.path] in chosen]
-    data.notes.append(f'There is no split for validation: it gets {len(data.splits["val"])} images of training (seed '
-                      f'{seed}).')
+    data.notes.append(f'There is no split for validation, so {len(data.splits["val"])} of the training images are '
+                      f'used for validation (seed {seed}).')
     sources = {match[1] for name in names if (match := re.search(CROP, name))}
     if group_by is None and 1 < len(sources) <= len(names) / 4:
         data.notes.append(f'Names look like crops of {len(sources)} images, such as {names[0]}: crops of one image in '

@@ -222,7 +222,7 @@ def test_lists_in_two_folders_must_agree(tmp_path: Path) -> None:
     write_flat('VOC', tmp_path)
     for fold, names in (('fold1', 'ab'), ('fold2', 'cd')):
         text(tmp_path / f'{fold}/val.txt', '\n'.join(names))
-    assert 'have lists of splits that differ: move those' in refusal(find_data, tmp_path)
+    assert 'contain different lists for the splits: move the' in refusal(find_data, tmp_path)
     text(tmp_path / 'fold2/val.txt', 'a\nb\n')
     assert splits_of(find_data(tmp_path)) == dict(train='cd', val='ab')
 

@@ -190,7 +190,7 @@ def test_coco_without_unique_ids_loses_no_object(has_images_of_one_id: bool, tmp
     counts = [len(one['instances']) for one in map(
         layouts.loaded(data, tmp_path / 'out')['train'].get_data_info, range(2))]
     assert counts == ([0, 2] if has_images_of_one_id else [1, 1])
-    assert any('1 images whose id another one has' in line for line in data.notes) == has_images_of_one_id
+    assert any('1 images with the same id as another' in line for line in data.notes) == has_images_of_one_id
 
 
 def test_a_hundred_thousand_annotations_take_seconds(tmp_path: Path) -> None:

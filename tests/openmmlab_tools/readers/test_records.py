@@ -209,7 +209,7 @@ def test_zero_means_no_class_in_ade20k(tmp_path: Path) -> None:
             save(tmp_path / f'data/annotations/{split}/ADE_{short}_{index:08}.png', pixels)
     data = find_data(tmp_path / 'data')
     assert (len(data.classes), data.classes[0], data.classes[12]) == (150, 'wall', 'person')
-    assert says(data, 'Files are called as those of ADE20K, so 0 means no class')
+    assert says(data, 'The files have names as in ADE20K, so 0 means no class')
     found = layouts.loaded(data, tmp_path / 'out')['train'][0]['gt_seg_map']
     np.testing.assert_array_equal(found, np.where(pixels, 12, 255))
     text(tmp_path / 'names.txt', '\n'.join(f'n{index}' for index in range(14)))
