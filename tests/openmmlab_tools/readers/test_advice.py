@@ -22,7 +22,7 @@ from tests.openmmlab_tools.readers import layouts
 def test_without_an_object_the_account_says_why(write: layouts.Write, words: str, tmp_path: Path) -> None:
     write(tmp_path)
     message = refusal(find_data, tmp_path)
-    assert 'has no annotation to train on (none of 4 images are used' in message and words in message
+    assert 'has no annotation to train on (4 of 4 images are used' in message and words in message
 
 
 def test_images_of_lvis_are_found_by_their_address(tmp_path: Path) -> None:
