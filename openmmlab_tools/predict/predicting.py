@@ -247,6 +247,7 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
     parts: list[Prediction] = []
     for first in range(0, len(tiles), batch_size):
         batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
-        parts += _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
+        found = _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
+        parts += [replace(part, image=None) for part in found]  # pixels of all tiles would be those of the image
         tell(len(parts), len(tiles))
     return replace(join(parts, tiles, one.size), image=one.image)
