@@ -244,10 +244,14 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
              'memory: with tifffile, an RGB TIFF of 8 bits and one page is read tile by tile.')
     pixels = one.regions or _pixels(inferencer, one)
     tiles = tiling.tiles(one.size)
-    parts: list[Prediction] = []
-    for first in range(0, len(tiles), batch_size):
-        batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
-        found = _run(inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
-        parts += [replace(part, image=None) for part in found]  # pixels of all tiles would be those of the image
-        tell(len(parts), len(tiles))
-    return replace(join(parts, tiles, one.size), image=one.image)
+
+    def parts() -> Iterator[Prediction]:
+        for first in range(0, len(tiles), batch_size):
+            batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
+            predictions = _run(
+                inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
+            tell(first + len(batch), len(tiles))
+            for prediction in predictions:
+                yield replace(prediction, image=None)  # pixels of all tiles would be those of the image
+
+    return replace(join(parts(), tiles, one.size), image=one.image)

@@ -9,9 +9,9 @@ mmdet's `shift_predictions` needs SAHI, forgets the masks, and would keep one of
 has its own models around mmdet's, and installs OpenCV, Shapely and others. mmseg's mode 'slide' holds scores of all
 classes for all pixels. Here memory holds one batch of tiles, the image, boxes with RLE masks, and the label map.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,18 +130,23 @@ class Seams:
             yield (one, other), (self.is_piece[[one, other]].sum(), -areas[column].prod(), differ[row, column])
 
 
-def join(parts: Sequence[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:
-    """Joins the predictions of all tiles of an image of a size, height and width."""
-    first = parts[0]
+def join(predictions: Iterable[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:
+    """Joins the predictions of all tiles of an image of a size, height and width.
+
+    Label maps are copied as they come, so that an iterator has one batch of them in memory.
+    """
+    following = iter(predictions)
+    first = next(following)
     if first.label_map is not None:
         label_map = np.zeros(size, np.min_scalar_type(len(first.classes) - 1))
-        for part, tile in zip(parts, tiles, strict=True):
+        for part, tile in zip(chain([first], following), tiles, strict=True):
             assert part.label_map is not None
             rows, columns = tile.core_rows, tile.core_columns
             label_map[rows, columns] = part.label_map[
                 rows.start - tile.rows.start:rows.stop - tile.rows.start,
                 columns.start - tile.columns.start:columns.stop - tile.columns.start]
         return replace(first, size=size, label_map=label_map)
+    parts = [first, *following]
     frames, cores = (OUTWARD * [(columns.start, rows.start, columns.stop, rows.stop) for rows, columns in spans]
                      for spans in ([tile[:2] for tile in tiles], [tile[2:] for tile in tiles]))
     boxes, labels, scores, indices = (np.concatenate(one) for one in zip(*(

@@ -1,5 +1,6 @@
 """Large images in tiles: what each tile answers for, and how objects at borders are joined."""
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,23 @@ def test_a_label_map_has_the_classes_of_the_cores() -> None:
         of_cores[tile.core_rows, tile.core_columns] = labels[tile.core_rows, tile.core_columns]
         parts.append(Prediction((64, 64), classes, label_map=of_cores[tile.rows, tile.columns]))
     assert np.array_equal(join(parts, tiles, (150, 90)).label_map, labels)
+
+
+def test_label_maps_of_tiles_are_forgotten_once_they_are_copied() -> None:
+    tiles = Tiling(64, 24).tiles((300, 90))
+    label_maps: list[weakref.ref] = []
+
+    def predictions() -> Iterator[Prediction]:
+        for tile in tiles:
+            # The first gives its classes to the result, and the last is replaced by this one.
+            assert sum(label_map() is not None for label_map in label_maps) <= 2
+            label_map = np.full((tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start), 1)
+            label_maps.append(weakref.ref(label_map))
+            yield Prediction(label_map.shape, ('a', 'b'), label_map=label_map)
+            del label_map
+
+    assert len(tiles) > 5
+    assert (join(predictions(), tiles, (300, 90)).label_map == 1).all()
 
 
 @pytest.mark.parametrize('place', [(0, 0), (3, 5), (7, 11)])
