@@ -12,7 +12,7 @@ from openmmlab_tools.starting import parses_arguments
 
 openmmlab_tools.compat.install()  # where no start-up file did, as in a clone that is not installed
 
-if not parses_arguments():  # commands import `public` after that
+if not parses_arguments(__name__):  # commands import `public` after that
     require('mmengine')
     importlib.import_module('cpvt_mm.registry')
 

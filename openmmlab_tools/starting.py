@@ -19,8 +19,11 @@ def parsing() -> Iterator[None]:
         _parsing = False
 
 
-def parses_arguments() -> bool:
-    """Returns whether arguments are being parsed, or will be: `python -m package` imports the package at first, and
-    `sys.argv` says so while Python looks for its module.
+def parses_arguments(package: str) -> bool:
+    """Returns whether arguments are being parsed, or will be by `python -m` of a package, which imports it at first.
+
+    While Python looks for a module that `-m` names, `sys.argv` has `-m` in its place.
     """
-    return _parsing or getattr(sys, 'argv', [])[:1] == ['-m']
+    if getattr(sys, 'argv', [])[:1] != ['-m']:
+        return _parsing
+    return sys.orig_argv[-len(sys.argv)].removeprefix('-m') == package

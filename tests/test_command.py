@@ -79,6 +79,20 @@ def test_help_version_and_mistyped_words_wait_for_nothing(program: list[str]) ->
                                    1 if 'is not a command' in told else 2)
 
 
+@pytest.mark.parametrize('program', ['-m mine', '-mmine', '-m mine -m cpvt_mm', '-m mine.training'])
+def test_a_package_that_imports_this_one_builds_its_types(program: str, tmp_path: Path) -> None:
+    """Python imports the package of `-m` before its module, so the registries must be there at once."""
+    mine = tmp_path / 'mine'
+    mine.mkdir()
+    (mine / '__init__.py').write_text('import cpvt_mm\n')
+    for name in ('__main__.py', 'training.py'):
+        (mine / name).write_text('from mmengine.registry import MODELS\n'
+                                 "print(type(MODELS.build(dict(type='PyramidCPVT', arch='nano'))).__name__)\n")
+    done = subprocess.run([sys.executable, *program.split()], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=300, env={**os.environ, 'PYTHONPATH': f'{ROOT}{os.pathsep}{tmp_path}'})
+    assert done.stdout == 'PyramidCPVT\n', done.stderr
+
+
 def test_importing_the_package_waits_for_no_other_library(run_python: Run) -> None:
     long = ('torch._dynamo', 'torch.distributed.tensor', 'transformers', 'huggingface_hub', 'torchvision', 'mmcv',
             'mmdet', 'PIL', 'pandas', 'mmengine.model')
