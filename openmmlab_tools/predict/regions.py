@@ -30,19 +30,26 @@ class Regions:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is one image, of 8 bits, grey or RGB without further channels, not turned, that can be decoded.
+        """Whether there is one image, of 8 bits, grey or RGB without further channels, not turned, that can be decoded
+        in parts that fit into memory.
         """
         tags, samples = self.page.tags, self.page.samplesperpixel
         plain = (self.page.dtype == np.uint8 and self.page.photometric.name in ('MINISBLACK', 'RGB')
                  and samples == (3 if self.page.photometric.name == 'RGB' else 1)
                  and (samples == 1 or self.page.planarconfig.name == 'CONTIG'))
         turned = EXIF_ORIENTATION in tags and tags[EXIF_ORIENTATION].value != 1
-        return len(self.file.pages) == 1 and plain and not turned and self._read(0) is not None
+        small = self.page.is_memmappable or 3 * self.part[0] * self.part[1] <= KEPT
+        return len(self.file.pages) == 1 and plain and not turned and small and self[:1, :1].size > 0
 
     def __getitem__(self, region: tuple[slice, slice]) -> np.ndarray:
         with explained(self.path):
             rows, columns = (range(*span.indices(length)) for span, length in zip(region, self.size, strict=True))
             pixels = np.zeros((len(rows), len(columns), 3), np.uint8)
+            if self.page.is_memmappable:  # not compressed, and often a single strip
+                whole = np.memmap(self.path, np.uint8, 'r', self.page.dataoffsets[0],
+                                  (*self.size, self.page.samplesperpixel))
+                pixels[:] = whole[region]
+                return pixels
             height, width = self.part
             for i in range(rows.start // height, -(-rows.stop // height)):
                 for j in range(columns.start // width, -(-columns.stop // width)):

@@ -125,3 +125,20 @@ def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
     assert len(list(running)) == 2
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+@pytest.mark.parametrize('options', [dict(tile=(16, 16)), dict(compression='zlib', rowsperstrip=5), {}])
+def test_tiles_that_are_read_from_a_file_have_the_predictions_of_the_image(
+        scope: str, options: dict[str, Any], trained: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tifffile = pytest.importorskip('tifffile')
+    pixels = random_image(tmp_path / 'a.png', 90, 70)
+    tifffile.imwrite(tmp_path / 'a.tif', pixels, photometric='rgb', **options)
+    config, checkpoint = trained[scope]
+    inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
+    expected, = infer(inferencer, pixels, tile=48, overlap=8, score_thr=0.)
+    monkeypatch.setattr('openmmlab_tools.predict.predicting.read_image', lambda *_: pytest.fail('reads the whole file'))
+    prediction, = infer(inferencer, tmp_path / 'a.tif', tile=48, overlap=8, score_thr=0.)
+    for part in ('label_map', 'boxes', 'labels', 'scores'):
+        np.testing.assert_array_equal(getattr(prediction, part), getattr(expected, part))
+    assert prediction.size == pixels.shape[:2]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from openmmlab_tools.predict.regions import open_regions
+from openmmlab_tools.predict.regions import Regions, open_regions
 
 tifffile = pytest.importorskip('tifffile')
 FORMS: dict[str, dict[str, Any]] = {
@@ -42,6 +42,24 @@ def test_a_region_has_the_pixels_of_the_image(files: dict[str, tuple[Path, np.nd
         rows, columns = (slice(*sorted(data.draw(st.tuples(st.integers(0, length), st.integers(0, length)))))
                          for length in regions.size)
         assert np.array_equal(regions[rows, columns], pixels[rows, columns])
+
+
+@pytest.mark.parametrize('shape', [(1, 1, 3), (1, 300), (300, 1, 3)])
+@pytest.mark.parametrize('form', FORMS)
+def test_the_smallest_images_are_read(form: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    pixels = written(tmp_path / 'a.tif', shape, **FORMS[form])
+    regions = open_regions(tmp_path / 'a.tif')
+    assert regions and np.array_equal(regions[:, :], pixels)
+
+
+def test_a_large_strip_is_read_in_part_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('openmmlab_tools.predict.regions.KEPT', 3 * 49 * 70)
+    monkeypatch.setattr(Regions, '_read', lambda regions, index: pytest.fail('reads the whole strip'))
+    pixels = written(tmp_path / 'plain.tif', (50, 70, 3))
+    regions = open_regions(tmp_path / 'plain.tif')
+    assert regions and np.array_equal(regions[3:20, 10:70], pixels[3:20, 10:70])
+    written(tmp_path / 'packed.tif', (50, 70, 3), compression='zlib', rowsperstrip=50)
+    assert open_regions(tmp_path / 'packed.tif') is None
 
 
 def test_files_that_must_be_read_as_a_whole_are_left_to_others(tmp_path: Path) -> None:
