@@ -64,13 +64,15 @@ def run(args: argparse.Namespace) -> None:
 def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
     """Prints what a user must know of weights, optimizer and outputs, and the next command."""
     from cpvt_mm.swap.same import is_recognised
+    from cpvt_mm.swap.targets import find_target
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')
     if not (args.checkpoint or args.backbone in RELEASED or has_weights):
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
-    stays = not (args.checkpoint or args.arch) and args.backbone in (None, SAME) and is_recognised(
+    may_stay = not (args.checkpoint or args.arch) and args.backbone in (None, SAME) and is_recognised(
         old.model.get('backbone') or {})
-    if stays:
+    # One that cannot stay gets the default arch, with a warning; no arch of `is_recognised` has this name.
+    if may_stay and new.model.backbone.arch != find_target('PyramidCPVT', None, None).arch:
         say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
             'one drops rows and columns there, see docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':

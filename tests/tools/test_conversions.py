@@ -157,6 +157,18 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which suits ' in printed
 
 
+@pytest.mark.parametrize('option, stays', [('drop_rate=0.1', True), ('qkv_bias=False', False)])
+def test_swap_backbone_says_that_a_backbone_is_the_same_only_if_it_is(
+        option: str, stays: bool, run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / 'old.py').write_text(
+        "_base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'\n"
+        f'model = dict(backbone=dict({option}))\n')
+    assert run_tool(SWAP, tmp_path / 'old.py', tmp_path / 'out.py') == ''
+    printed = capsys.readouterr().out
+    assert ('The backbone is the same.' in printed, 'The backbone starts from random weights.' in printed) == (
+        stays, not stays)
+
+
 @pytest.mark.slow
 def test_swap_backbone_takes_the_data_of_another_config(run_tool: Run, data: Path, tmp_path: Path) -> None:
     own = tmp_path / 'own.py'
