@@ -1,20 +1,19 @@
 # python -m lab toy_quarters writes the data. The class of a pixel is the quarter of the image it lies in, so images are
 # not flipped or cropped.
+_base_ = './toy_shapes_semantic.py'
 data_root = 'data/toy_quarters/'
 metainfo = dict(
+    _delete_=True,
     classes=('upper left', 'upper right', 'lower left', 'lower right'),
     palette=[(230, 60, 60), (60, 180, 75), (65, 105, 225), (250, 190, 40)])
 scale = (96, 96)
+workers = dict(num_workers=0, persistent_workers=False)
+quarters = dict(data_root=data_root, metainfo=metainfo)
 train_dataloader = dict(
     batch_size=4,
-    num_workers=0,
-    persistent_workers=False,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
+    **workers,
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
-        metainfo=metainfo,
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+        **quarters,
         pipeline=[
             dict(type='LoadImageFromFile'),
             dict(type='LoadAnnotations'),
@@ -22,15 +21,9 @@ train_dataloader = dict(
             dict(type='PackSegInputs'),
         ]))
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=0,
-    persistent_workers=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
+    **workers,
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
-        metainfo=metainfo,
-        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
+        **quarters,
         indices=10,
         pipeline=[
             dict(type='LoadImageFromFile'),
@@ -39,6 +32,3 @@ val_dataloader = dict(
             dict(type='PackSegInputs'),
         ]))
 test_dataloader = val_dataloader
-
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator
