@@ -30,11 +30,13 @@ if TYPE_CHECKING:  # the names with their types; a function would make any name 
 
     from .batch_invariance import BatchInvariantHook as BatchInvariantHook
     from .batch_invariance import make_batch_invariant as make_batch_invariant
+    from .encodings import *  # noqa: F403
     from .mask_transformers.backbones import FrozenMaskTransformer as FrozenMaskTransformer
     from .mask_transformers.backbones import PlainMaskTransformer as PlainMaskTransformer
     from .mask_transformers.heads import PlainMaskHead as PlainMaskHead
     from .mask_transformers.heads import PlainMaskSegHead as PlainMaskSegHead
     from .mask_transformers.masked_attention import MaskAnnealingHook as MaskAnnealingHook
+    from .models import *  # noqa: F403
     from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
     from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
     from .preprocessors import SegDataPreProcessor as SegDataPreProcessor

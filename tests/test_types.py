@@ -34,7 +34,8 @@ def test_names_that_are_imported_late_are_written_twice_and_exist() -> None:
     tree = ast.parse(Path(cpvt_mm.__file__).read_text('utf-8'))
     [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == 'TYPE_CHECKING']
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    named = {alias.asname: node.module for node in imports for alias in node.names if node.module != 'public'}
+    named = {alias.asname: node.module for node in imports for alias in node.names
+             if alias.name != '*' and node.module != 'public'}
     assert {name: str(module).rpartition('.')[2] for name, module in named.items()} == {
         name: module.rpartition('.')[2] for name, module in {**LAZY_MODULES, **cpvt_mm.LATE}.items()}
     assert all(getattr(cpvt_mm, name).__name__ == name for name in named)

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from cpvt_mm.encodings import PEG
-from cpvt_mm.models import create_backbone
+from cpvt_mm import PEG, create_backbone
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ('cpvt_mm', 'openmmlab_tools', 'lab')
