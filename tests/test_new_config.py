@@ -224,7 +224,8 @@ def test_a_share_for_validation_depends_on_the_seed_only(write: Write, tmp_path:
     for seed in (0, 0, 1, 2, 3):
         data = find_data(tmp_path, val='0.25', seed=seed)
         training, validation = ([one.path for one in data.splits[split]] for split in ('train', 'val'))
-        assert (len(training), len({*training, *validation})) == (3, 4) and 'it gets 1 images' in str(data.notes)
+        assert (len(training), len({*training, *validation})) == (3, 4) and (
+            'so 1 of the training images are used for validation' in str(data.notes))
         chosen += validation
     assert len(chosen) == 5 and chosen[0] == chosen[1] and len({*chosen}) > 1
 

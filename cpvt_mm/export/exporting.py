@@ -12,7 +12,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from openmmlab_tools.errors import UserError, first_line
-from openmmlab_tools.exported.runtimes import Run, installed
+from openmmlab_tools.exported.runtimes import Run, installed, load_everywhere
 from openmmlab_tools.files import check_free, whole_file
 
 from .detector import Detector
@@ -68,9 +68,8 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str],
         except Exception as error:  # compilers raise errors of many types
             raise UserError(f'the {type(model).__name__} cannot be exported to {path.suffix} with dynamic sizes, '
                             f'because of {_reason(error)}: replace that part, or make it work for any size.') from error
-        runtimes = installed(path.suffix)
-        tell(f'Loading the file with {", ".join(runtimes)}')
-        yield {name: load(temporary).run for name, load in runtimes.items()}
+        tell(f'Loading the file with {", ".join(installed(path.suffix))}')
+        yield load_everywhere(temporary)
 
 
 def check_can_export(model: nn.Module, path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from openmmlab_tools.errors import UserError, as_sentence
+from openmmlab_tools.errors import UserError, as_sentence, show
 from openmmlab_tools.files import what_is
 
 # A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
@@ -94,6 +94,25 @@ def installed(suffix: str) -> Mapping[str, Callable[[Path], Loaded]]:
         raise UserError(f'{suffix} files need {" or ".join(known)}, but none is installed: pip install '
                         f'{next(iter(known))}.')
     return here
+
+
+def load_everywhere(path: Path) -> dict[str, Run]:
+    """Loads an exported file with each installed runtime, and returns its functions by the names of the runtimes.
+
+    A runtime that lacks an operator of the file is left out with a note. If all do, this is a UserError.
+    """
+    runs: dict[str, Run] = {}
+    faults: list[str] = []
+    for name, loading in installed(path.suffix).items():
+        try:
+            runs[name] = loading(path).run
+        except Exception as error:  # runtimes raise errors of many types, with the operators at the end
+            faults.append(f'{name} cannot run the exported file ({str(error).strip().splitlines()[-1].strip(" -.")})')
+    if not runs:
+        raise UserError(f'{"; ".join(faults)}: nothing is written.')
+    for fault in faults:
+        show(f'note: {fault}, so it is not compared there: use {" or ".join(runs)}.')
+    return runs
 
 
 def load(path: Path) -> Loaded:

@@ -120,3 +120,18 @@ def test_a_missing_or_damaged_file_and_a_missing_runtime_are_told(
     monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', dict(no_runtime=None, nor_this=None))
     assert '.onnx files need no_runtime or nor_this, but none is installed: pip install no_runtime.' in refusal(
         open_weights, config('mmseg'), tmp_path / 'b.onnx')
+
+
+def test_a_runtime_that_lacks_an_operator_is_left_out_and_told(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def fail(path: Path) -> Loaded:
+        raise RuntimeError('in core.cpp\n- Unsupported padding mode: [wrap].\n')
+
+    both = dict(json=lambda path: Loaded(lambda image: [image], [], {}), ast=fail)  # modules that are there
+    monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', both)
+    assert [*runtimes.load_everywhere(tmp_path / 'a.onnx')] == ['json']
+    assert ('note: ast cannot run the exported file (Unsupported padding mode: [wrap]), so it is not compared there: '
+            'use json.') in ' '.join(capsys.readouterr().out.split())
+    monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', dict(ast=fail))
+    assert refusal(runtimes.load_everywhere, tmp_path / 'a.onnx') == (
+        'ast cannot run the exported file (Unsupported padding mode: [wrap]): nothing is written.')

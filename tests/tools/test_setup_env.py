@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import ROOT
 
-EXTRAS = 'mmpretrain,timm,s3,onnx,lora,hub,supervision,tiff'
+EXTRAS = 'mmpretrain,timm,s3,onnx,openvino,lora,hub,supervision,tiff'
 # Takes the place of Python, and of pip and uv in the environment.
 PYTHON = '''#!/bin/sh
 echo "$@" >> {here}/calls

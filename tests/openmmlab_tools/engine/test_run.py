@@ -75,7 +75,7 @@ def test_what_plain_mmengine_wrote_is_resumed_and_says_so(config: TrainConfig, w
     assert log.count('from a run without a seed for each iteration') == log.count('results may differ') == 1
     rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
     assert len(rates) == 1  # those of the two iterations before are left out, and told
-    assert 'plain data under message_hub; they are left' in ' '.join(capsys.readouterr().out.split())
+    assert 'plain data under message_hub; they are skipped' in ' '.join(capsys.readouterr().out.split())
 
 
 def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(config: TrainConfig, whole: Path, data: Path,

@@ -127,13 +127,17 @@ def test_a_score_that_misses_few_objects_is_refused_or_written(toy_shapes: Path,
     assert 'no score is known to miss at most 10.0% of the objects' in refusal(test, 'mmdet', 0.1)
     assert 'no score is known to miss at most 0.0% of the objects' in refusal(test, 'mmdet', 0.)
     assert '--at-most-missed is 2, but must be a number from 0 to 1' in refusal(test, 'mmdet', 2)
-    assert '--at-most-missed is for detectors' in refusal(test, 'mmseg', 0.9)
     assert 'without --tta' in refusal(test, 'mmdet', 1., tta=True)
     test('mmdet', 1.)
     file = sorted(tmp_path.glob('test/*/thresholds.json'))[-1]
     content = json.loads(file.read_text())
     assert content['at_most_missed'] == 1 and all(0 <= one['score_thr'] <= 1 for one in content['classes'].values())
     assert content['purpose'] == 'at most missed' and content['best_f1'].keys() == content['classes'].keys()
+
+
+def test_scores_are_not_chosen_for_segmentors(toy_shapes: Path, trained: Models, tmp_path: Path) -> None:
+    assert '--at-most-missed is for detectors' in refusal(
+        engine.test, config('mmseg', toy_shapes, tmp_path), trained['mmseg'].checkpoint, at_most_missed=0.9)
 
 
 @pytest.mark.parametrize('folder, text, told', [
