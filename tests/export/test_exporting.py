@@ -19,7 +19,7 @@ from cpvt_mm.export.exporting import WRITERS
 from cpvt_mm.export.program import export_program
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_tools.engine import load_config
-from openmmlab_tools.exported.runtimes import installed
+from openmmlab_tools.exported.runtimes import load_everywhere
 from tests.all_encodings import ENCODINGS
 from tests.backbones import MASK_RCNN, UPERNET
 from tests.export.conftest import SMALL
@@ -32,8 +32,10 @@ TOGETHER = {
     # One for each point at which an encoding acts.
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
-                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
-                        'learnable-offset', 'rotary-dinov3', 'peg-replicate', 'peg-circular']),
+                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-offset',
+                        'rotary-dinov3', 'peg-replicate']),
+    # OpenVINO 2026.4 has no circular padding, so it is left out here; it also resizes tables otherwise.
+    'not in OpenVINO': ({}, ['peg-circular', 'learnable-antialiased']),
     'newer ones': ({}, NEWER), 'pooled keys': (dict(sr_mode='pool'), ['relative', *NEWER]),
     'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 
@@ -44,7 +46,7 @@ def assert_files_are_right(model: nn.Module, folder: Path) -> None:
     for suffix, write in WRITERS.items():
         file = folder / f'model{suffix}'
         write(file, program, {}, {})
-        runs.update({name: load(file).run for name, load in installed(suffix).items()})
+        runs.update(load_everywhere(file))
     assert {*runs} - {'openvino'} == {'onnxruntime', 'torch'}
     differences = [one for row in compare(model, runs) for one in row]
     assert len(differences) == 10 * len(runs)
