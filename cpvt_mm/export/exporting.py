@@ -69,7 +69,7 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str],
             raise UserError(f'the {type(model).__name__} cannot be exported to {path.suffix} with dynamic sizes, '
                             f'because of {_reason(error)}: replace that part, or make it work for any size.') from error
         tell(f'Loading the file with {", ".join(installed(path.suffix))}')
-        yield load_everywhere(temporary)
+        yield load_everywhere(temporary, path.suffix)
 
 
 def check_can_export(model: nn.Module, path: Path) -> None:

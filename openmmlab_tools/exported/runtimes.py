@@ -96,14 +96,14 @@ def installed(suffix: str) -> Mapping[str, Callable[[Path], Loaded]]:
     return here
 
 
-def load_everywhere(path: Path) -> dict[str, Run]:
-    """Loads an exported file with each installed runtime, and returns its functions by the names of the runtimes.
+def load_everywhere(path: Path, suffix: str) -> dict[str, Run]:
+    """Loads an exported file with each runtime that is installed for a suffix; returns its functions by their names.
 
     A runtime that lacks an operator of the file is left out with a note. If all do, this is a UserError.
     """
     runs: dict[str, Run] = {}
     faults: list[str] = []
-    for name, loading in installed(path.suffix).items():
+    for name, loading in installed(suffix).items():
         try:
             runs[name] = loading(path).run
         except Exception as error:  # runtimes raise errors of many types, with the operators at the end

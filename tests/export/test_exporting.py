@@ -46,7 +46,7 @@ def assert_files_are_right(model: nn.Module, folder: Path) -> None:
     for suffix, write in WRITERS.items():
         file = folder / f'model{suffix}'
         write(file, program, {}, {})
-        runs.update(load_everywhere(file))
+        runs.update(load_everywhere(file, suffix))
     assert {*runs} - {'openvino'} == {'onnxruntime', 'torch'}
     differences = [one for row in compare(model, runs) for one in row]
     assert len(differences) == 10 * len(runs)

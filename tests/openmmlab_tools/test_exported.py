@@ -129,9 +129,9 @@ def test_a_runtime_that_lacks_an_operator_is_left_out_and_told(
 
     both = dict(json=lambda path: Loaded(lambda image: [image], [], {}), ast=fail)  # modules that are there
     monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', both)
-    assert [*runtimes.load_everywhere(tmp_path / 'a.onnx')] == ['json']
+    assert [*runtimes.load_everywhere(tmp_path / 'a.tmp', '.onnx')] == ['json']
     assert ('note: ast cannot run the exported file (Unsupported padding mode: [wrap]), so it is not compared there: '
             'use json.') in ' '.join(capsys.readouterr().out.split())
     monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', dict(ast=fail))
-    assert refusal(runtimes.load_everywhere, tmp_path / 'a.onnx') == (
+    assert refusal(runtimes.load_everywhere, tmp_path / 'a.tmp', '.onnx') == (
         'ast cannot run the exported file (Unsupported padding mode: [wrap]): nothing is written.')
