@@ -1,4 +1,4 @@
-"""What the benchmark measures, and the tables of its results."""
+"""Settings that the benchmark measures, and tables with its results."""
 import argparse
 import itertools
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def _section(rows: Sequence[Row]) -> str:
-    one, first, table, failures = rows[0], dict[tuple[int, int], Row](), [], dict[str, None]()
+    setting, first, table, failures = rows[0], dict[tuple[int, int], Row](), [], dict[str, None]()
     for row in rows:
         ours = first.setdefault((row['height'], row['width']), row)
         if row['failure'] and not row['failure'].startswith(OUT_OF_MEMORY):
@@ -44,8 +44,10 @@ def _section(rows: Sequence[Row]) -> str:
                       _ratio(row['min_s'], ours['min_s']), _number(row['memory_mb'], '.0f'),
                       _ratio(row['memory_mb'], ours['memory_mb']), _number(row['gflops'], '.1f'),
                       _number(row['max_abs_diff'], '.1e'), _number(row['compile_s'], '.1f')])
-    on = 'CUDA' if one['device'] == 'cuda' else f'{one["threads"]} thread{"s" if one["threads"] > 1 else ""}'
-    return '\n'.join([f'### {one["mode"]}, batch of {one.get("sizes") or one["batch_size"]}, {one["dtype"]}, {on}', '',
+    on = 'CUDA' if setting['device'] == 'cuda' else (
+        f'{setting["threads"]} thread{"s" if setting["threads"] > 1 else ""}')
+    batch = setting.get('sizes') or setting['batch_size']
+    return '\n'.join([f'### {setting["mode"]}, batch of {batch}, {setting["dtype"]}, {on}', '',
                       *([markdown_table(HEADER, table)] if table else []),
                       *(['Not measured:', '', *failures, ''] if failures else [])])
 

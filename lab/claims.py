@@ -1,4 +1,4 @@
-"""What a paper states about two rows of a study, and whether the seeds of the study agree."""
+"""Statements of a paper about two rows of a study, and whether the seeds of the study agree."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal

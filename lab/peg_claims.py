@@ -1,4 +1,4 @@
-"""What the paper on CPVT (arXiv 2102.10882) states about PEG, as comparisons of the rows of our studies."""
+"""Statements of the paper on CPVT (arXiv 2102.10882) about PEG, as comparisons of the rows of our studies."""
 from lab.claims import Cell, Claim, Gap
 
 ENCODINGS = 'motivation, table 1'

@@ -59,6 +59,12 @@ def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') 
     return f'{table}\nAlso in {path.parent}: {path.stem}.csv, {path.stem}.md, {path.stem}.png'
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Reads the rows of a CSV file with a header; a UserError if it cannot be read."""
+    with as_sentence(f'{path} cannot be read', 'run its study with compare'), path.open(encoding='utf-8') as file:
+        return list(csv.DictReader(file))
+
+
 def to_csv(rows: Sequence[Row]) -> str:
     """Returns rows as CSV with a header of all columns; missing values are empty."""
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""What help texts name: suffixes, choices and defaults. This file imports nothing, so that help is there at once."""
+"""Suffixes, choices and defaults that help texts name. This file imports nothing, so that help is there at once."""
 # Names of images that both Pillow and OpenCV read.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.tif', '.tiff', '.jp2', '.pbm', '.pgm',
                   '.ppm', '.pnm')

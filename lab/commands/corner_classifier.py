@@ -79,8 +79,8 @@ def train(model: Classifier, images: Tensor, labels: Tensor, iters: int, batch_s
 @torch.no_grad()
 def accuracy(model: Classifier, images: Tensor, labels: Tensor) -> float:
     """Returns the share of images whose class is right, in percent."""
-    found = torch.cat([model(batch).argmax(dim=1) for batch in images.split(20)])
-    return 100 * (found == labels).double().mean().item()
+    predicted = torch.cat([model(batch).argmax(dim=1) for batch in images.split(20)])
+    return 100 * (predicted == labels).double().mean().item()
 
 
 def rows_of(seed: int, iters: int, num_train: int, num_test: int) -> Iterator[Row]:

@@ -157,14 +157,14 @@ def main() -> None:
                  max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
             for name, of_model in differences.items()]
     height, width = args.image
-    what = (f'a {height} x {width} image, if an {args.neighbour[0]} x {args.neighbour[1]} image is in the same batch')
-    table = to_table(rows, num_outputs, f'Change of the features of {what}')
+    batch = f'a {height} x {width} image, if an {args.neighbour[0]} x {args.neighbour[1]} image is in the same batch'
+    table = to_table(rows, num_outputs, f'Change of the features of {batch}')
     # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{100 * difference.error:.0f} %']): difference.cells
             for name, difference in drawn.items()}
-    print(write_report(args.out, rows, table, error_figure(maps, 0, f'Change of each cell of {what}')))
+    print(write_report(args.out, rows, table, error_figure(maps, 0, f'Change of each cell of {batch}')))
 
 
 def to_table(rows: list[Row], num_outputs: int, title: str) -> str:

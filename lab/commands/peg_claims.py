@@ -5,7 +5,6 @@ A table of the page follows the line `<!-- numbers: python -m lab peg_claims (NA
 else *cannot tell*.
 """
 import argparse
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from lab.claims import Claim, Values, by_cell
 from lab.commands.compare import names_of, spread
 from lab.peg_claims import CORNER, PYRAMID, STATEMENTS
+from lab.results import read_csv
 from openmmlab_tools.errors import UserError, as_sentence, exit_on_error
 from openmmlab_tools.files import write_text
 from openmmlab_tools.texts import markdown_table
@@ -62,7 +62,7 @@ def rows_table(rows: Sequence[Mapping[str, str]], metric: str = 'mIoU') -> str:
 def tables_of(folder: Path) -> dict[str, str]:
     """Returns the tables by their names; `folder` contains the CSV files."""
     streets, quarters, pyramid, corner = (
-        read_rows(folder / name) for name in (STREETS, QUARTERS, PYRAMID_STREETS, CORNER_CLASSIFIER))
+        read_csv(folder / name) for name in (STREETS, QUARTERS, PYRAMID_STREETS, CORNER_CLASSIFIER))
     studies = dict(streets=by_cell(streets), quarters=by_cell(quarters))
     return {
         'statements': claims_table(STATEMENTS, studies),
@@ -72,11 +72,6 @@ def tables_of(folder: Path) -> dict[str, str]:
         'corner': claims_table(CORNER, dict(accuracy=by_cell(corner, 'accuracy'))),
         'corner rows': rows_table(corner, 'accuracy'),
     }
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    with as_sentence(f'{path} cannot be read', 'run its study with compare'), path.open(encoding='utf-8') as file:
-        return list(csv.DictReader(file))
 
 
 def fill(page: str, tables: Mapping[str, str]) -> str:

@@ -65,12 +65,12 @@ def load_runtimes(model: 'nn.Module') -> dict[str, 'Run']:
     from cpvt_mm.export.detector import Detector
     from cpvt_mm.export.program import export_program
     from cpvt_mm.export.to_onnx import write_onnx
-    from openmmlab_tools.exported.runtimes import flatten, installed
+    from openmmlab_tools.exported.runtimes import flatten, load_everywhere
     with TemporaryDirectory() as folder:
         file = Path(folder, 'model.onnx')
         write_onnx(file, export_program(model), {}, model.translations() if isinstance(model, Detector) else {})
         return {'torch': torch.no_grad()(lambda image: flatten(model(image))),
-                **{name: load(file).run for name, load in installed('.onnx').items()}}
+                **load_everywhere(file, file.suffix)}
 
 
 def measure(runs: dict[str, 'Run'], image: 'Tensor', rounds: int) -> dict[str, float]:
@@ -81,7 +81,7 @@ def measure(runs: dict[str, 'Run'], image: 'Tensor', rounds: int) -> dict[str, f
             start = perf_counter()
             run(image)
             seconds[name].append(perf_counter() - start)
-    return {name: median(found[1:]) for name, found in seconds.items()}
+    return {name: median(times[1:]) for name, times in seconds.items()}
 
 
 def growth(run: 'Run') -> float:

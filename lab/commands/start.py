@@ -5,6 +5,7 @@ turns with this one. Other work on the machine makes all numbers larger, so comp
 """
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 HELP = [f'-m cpvt_mm {words}' for words in (
     '--help', '--version', 'trian', 'train --help', 'predict --help', 'new-config --help', 'swap --help',
     'export --help')]
-IMPORTS = ['-c pass', '-c import_torch', '-c import_cpvt_mm']
+IMPORTS = ['-c pass', '-c "import torch"', '-c "import cpvt_mm"']
 RUNS = ['-m cpvt_mm predict demo/nuclei/example.png --out-dir {out}']
 
 
@@ -36,8 +37,7 @@ def parse_args() -> argparse.Namespace:
 def run(command: str, clone: Path, *options: str) -> tuple[float, str]:
     """Runs Python in a clone; returns the seconds, and what it prints to stderr."""
     with TemporaryDirectory() as out:
-        # An underscore is a space within an argument.
-        words = [word.replace('import_', 'import ').format(out=out) for word in command.split()]
+        words = [word.format(out=out) for word in shlex.split(command)]
         start = perf_counter()
         done = subprocess.run([sys.executable, *options, *words], cwd=clone, capture_output=True, text=True,
                               env={**os.environ, 'PYTHONPATH': str(clone)})
@@ -51,8 +51,8 @@ def longest_imports(report: str) -> list[str]:
     """Returns the five modules whose own code takes longest, with its seconds, from what `-X importtime` prints."""
     rows = [line.removeprefix('import time:').split('|') for line in report.splitlines()
             if line.startswith('import time:') and 'self' not in line]
-    own = sorted(((int(seconds), name.strip()) for seconds, _, name in rows), reverse=True)
-    return [f'{name} {microseconds / 1e6:.2f}' for microseconds, name in own[:5]]
+    modules = sorted(((int(seconds), name.strip()) for seconds, _, name in rows), reverse=True)
+    return [f'{name} {microseconds / 1e6:.2f}' for microseconds, name in modules[:5]]
 
 
 @exit_on_error
@@ -63,7 +63,7 @@ def main() -> None:
     for command in args.commands or [*IMPORTS, *HELP, *RUNS]:
         turns = [[run(command, clone)[0] for clone in clones] for _ in range(args.rounds)]
         _, report = run(command, ROOT, '-X', 'importtime')
-        rows.append([f'`python {command}`'.replace('_torch', ' torch').replace('import_', 'import '),
+        rows.append([f'`python {command}`',
                      *(f'{median(seconds):.2f}' for seconds in zip(*turns, strict=True)),
                      ', '.join(longest_imports(report))])
         print(*rows[-1], file=sys.stderr, flush=True)

@@ -5,7 +5,6 @@ seeds. The variants whose range of seeds overlaps the range of the best are list
 have no range, so they cannot be the best.
 """
 import argparse
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -14,7 +13,7 @@ from statistics import mean
 from matplotlib.figure import Figure
 
 from lab.commands.compare import AXES, COLUMNS, names_of, spread, to_markdown, values_of
-from lab.results import Row
+from lab.results import Row, read_csv
 from openmmlab_tools.errors import UserError, exit_on_error
 from openmmlab_tools.files import write_figure
 from openmmlab_tools.texts import label, markdown_table, some
@@ -26,7 +25,7 @@ def read_rows(files: Iterable[Path], only: Sequence[str] = ()) -> list[Row]:
     """Reads the rows of files that `compare` wrote, for some variants in this order, or for all."""
     rows: list[Row] = []
     for path in files:
-        for line in csv.DictReader(path.read_text('utf-8').splitlines()):
+        for line in read_csv(path):
             seconds = line.get('seconds_per_iteration')
             metrics = {name: float(value) for name, value in line.items() if name not in COLUMNS and value}
             rows.append(dict(variant=line['variant'], seed=int(line['seed']), test=line.get('test', ''),

@@ -1,4 +1,4 @@
-"""What happens to a config, and in which order.
+"""Steps that check and complete a config, in their order.
 
 `load_config` runs `for_reading`, `train` runs `for_training` and then `at_start`, and `test` runs `for_test`. Before
 the runner is built, `prepare` completes the config. These five functions, at the top of this file, are lists of the

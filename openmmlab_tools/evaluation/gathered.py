@@ -1,4 +1,4 @@
-"""What a validation or test predicts, and the truth: gathered once, for tables, figures and reports."""
+"""Predictions and truth of a validation or test, gathered once for tables, figures and reports."""
 import zlib
 from typing import Any, NamedTuple
 

@@ -8,6 +8,9 @@ metainfo = dict(
 scale = (160, 160)
 norm_cfg = dict(type='GN', num_groups=4)
 loss = dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.)
+head = dict(
+    type='FCNHead', num_convs=1, concat_input=False, dropout_ratio=0.1, num_classes=6, norm_cfg=norm_cfg,
+    align_corners=False)
 
 model = dict(
     type='EncoderDecoder',
@@ -22,30 +25,8 @@ model = dict(
         test_cfg=dict(size_divisor=32)),
     pretrained=None,
     backbone=dict(type='ResNet', depth=18, base_channels=8, stem_channels=8, norm_cfg=norm_cfg),
-    decode_head=dict(
-        type='FCNHead',
-        in_channels=64,
-        in_index=3,
-        channels=32,
-        num_convs=1,
-        concat_input=False,
-        dropout_ratio=0.1,
-        num_classes=6,
-        norm_cfg=norm_cfg,
-        align_corners=False,
-        loss_decode=loss),
-    auxiliary_head=dict(
-        type='FCNHead',
-        in_channels=32,
-        in_index=2,
-        channels=16,
-        num_convs=1,
-        concat_input=False,
-        dropout_ratio=0.1,
-        num_classes=6,
-        norm_cfg=norm_cfg,
-        align_corners=False,
-        loss_decode=dict(loss, loss_weight=0.4)),
+    decode_head=dict(head, in_channels=64, in_index=3, channels=32, loss_decode=loss),
+    auxiliary_head=dict(head, in_channels=32, in_index=2, channels=16, loss_decode=dict(loss, loss_weight=0.4)),
     train_cfg=dict(),
     test_cfg=dict(mode='whole'))
 
