@@ -88,8 +88,13 @@ SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Seeds the random generators with 0, and puts all state back at the end."""
+    """Seeds the random generators with 0, hides mmengine's instances, and puts all state back at the end.
+
+    A logger from before would print to the console that was there when it was made, which a test cannot capture.
+    """
     before = [read() for read, _ in SETTINGS]
+    for cls in managers():
+        cls._instance_dict = OrderedDict()
     has_group, python, numpy = distributed.is_initialized(), random.getstate(), np.random.get_state()
     with (torch.random.fork_rng(devices=[]), warnings.catch_warnings(), matplotlib.rc_context(),
           mock.patch.dict(os.environ), mock.patch.multiple(sys, path=sys.path[:], argv=sys.argv[:],

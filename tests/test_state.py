@@ -17,6 +17,7 @@ def test_every_test_starts_the_same_and_what_changes_is_put_back(start: str) -> 
     logger = MMLogger.get_instance('lives on', log_level='INFO')
     before = [read() for read, _ in SETTINGS]
     with pytest.raises(ZeroDivisionError), put_back():
+        assert DefaultScope.get_current_instance() is None and not MMLogger.check_instance_created('lives on')
         init_default_scope('mmdet')
         MMLogger.get_instance('b').setLevel('ERROR')
         logging.disable(logging.INFO)
