@@ -17,8 +17,8 @@ if not parses_arguments(__name__):  # commands import `public` after that
     importlib.import_module('cpvt_mm.registry')
 
 KNOWN = ('__all__', '__version__')
-# Each name is imported when it is used: these from their modules, as those of `registry.LAZY_MODULES`, the others from
-# `public`.
+# Each name is imported when it is used. These names and those in `registry.LAZY_MODULES` come from the given modules,
+# all other names from `public`.
 LATE = {
     'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_tools.predict.predicting',

@@ -26,12 +26,12 @@ from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.layouts import ReadingOptions
 from openmmlab_tools.readers.own_data import about_masks, find_data, task_for
 
-MANY = 15  # objects of an image, on average
+MANY = 15  # objects in an image, on average
 # padding='exact' is for batches of which padding is at least this: a packed step has up to 1.4 times the operators.
 PAYS = 0.3
 CONFIGS = Path(__file__).parent / '.mim/configs'
-DEFAULT = 'pvtv2-b0'  # the smallest with weights from ImageNet
-# The config of each task, for other archs and for those of `FOR_CPU`.
+DEFAULT = 'pvtv2-b0'  # the smallest arch with ImageNet weights
+# Configs of each task: for other archs, for nano, and for pvtv2-b0.
 BASES = dict(
     boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py',
            'boxes/faster-rcnn_pvtv2-b0_fpn_boxes.py'),
@@ -113,7 +113,7 @@ def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any)
 
 def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Config | None, load_from: str | None
                   ) -> _Start:
-    """Returns the model to start from: that of a config of a user, or of this project for the task."""
+    """Returns the model to start from: the model in the user's config, or this project's model for the task."""
     arch = asked.arch or (None if base else DEFAULT)
     name = base or str(CONFIGS / BASES[task][FOR_CPU.index(arch) + 1 if arch in FOR_CPU else 0])
     old, sentences = model or read_config(name), list[str]()

@@ -18,20 +18,21 @@ MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_m
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(MergedOptimWrapperConstructor):
-    """Gives each layer of a backbone a lower learning rate than the next layer.
+    """Sets a lower learning rate for each layer of a backbone than for the next layer.
 
-    A parameter's rate is multiplied by `layer_decay_rate` for each layer after its own (BEiT, arXiv 2106.08254; ViTDet,
-    arXiv 2203.16527); the layers are those of the backbone's `get_layer_depth`. Other parameters get the full rate. An
-    `lr_mult` of mmengine's rules, such as `custom_keys`, is multiplied with the decay. Schedulers with `eta_min` end
-    all rates at this value: use `eta_min_ratio`.
+    With n layers after its own layer, a parameter has the learning rate `lr * layer_decay_rate**n` (BEiT, arXiv
+    2106.08254; ViTDet, arXiv 2203.16527). The backbone's `get_layer_depth` numbers the layers. Parameters outside the
+    backbone have the full learning rate. You can also use mmengine's rules: an `lr_mult`, for example in `custom_keys`,
+    multiplies the decayed rate. In schedulers, use `eta_min_ratio`, because with `eta_min` all rates end at the same
+    value.
 
     Args:
-        optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.
-        paramwise_cfg: `layer_decay_rate`, a number in (0, 1], and the keys of mmengine's constructor.
+        optim_wrapper_cfg: Config of the wrapper. Its `optimizer` must contain `lr`.
+        paramwise_cfg: `layer_decay_rate`, a number above 0 and at most 1, and the keys of mmengine's constructor.
 
     Raises:
-        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or the model has no `CPVT`
-            or `PyramidCPVT`.
+        UserError: If `layer_decay_rate` or `lr` is missing or wrong, if another key is unknown, or if the model
+            contains neither `CPVT` nor `PyramidCPVT`.
 
     Examples:
         >>> optim_wrapper = dict(
@@ -47,20 +48,22 @@ class LayerDecayOptimWrapperConstructor(MergedOptimWrapperConstructor):
         rate = self.paramwise_cfg.get('layer_decay_rate')
         if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
             raise UserError(f'optim_wrapper.paramwise_cfg.layer_decay_rate is {rate!r}, but must be a number above 0 '
-                            'and at most 1: it is the learning rate of a layer, divided by that of the next one.')
+                            'and at most 1. It multiplies the learning rate from one layer to the layer before it. Set '
+                            'a number such as 0.7.')
         if self.base_lr is None:
-            raise UserError('optim_wrapper.optimizer has no lr, which layer decay multiplies: set it.')
+            raise UserError('optim_wrapper.optimizer has no lr, but layer decay needs one. Set optim_wrapper.optimizer.'
+                            'lr.')
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         if not any(isinstance(module, Backbone) for module in model.modules()):
-            raise UserError(f'{type(model).__name__} has no CPVT or PyramidCPVT, which '
-                            'LayerDecayOptimWrapperConstructor requires: use one as the backbone, or use the '
-                            "constructor of the backbone's library.")
+            raise UserError(f'{type(model).__name__} contains neither CPVT nor PyramidCPVT, but '
+                            'LayerDecayOptimWrapperConstructor requires such a backbone. Change the backbone, or use '
+                            "the optimizer constructor of the backbone's library.")
         return super().__call__(model)
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, prefix: str = '',
                    is_dcn_module: int | float | None = None) -> None:
-        """Adds a group for each parameter of `module` to `params`, as mmengine does; calls itself for its children."""
+        """Adds a group for each parameter of `module` to `params`. mmengine's method calls it again for children."""
         first = len(params)
         super().add_params(params, module, prefix, is_dcn_module)
         if not isinstance(module, Backbone):

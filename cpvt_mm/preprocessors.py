@@ -1,4 +1,4 @@
-"""The data preprocessors of mmdet and mmseg, which also tell the backbone about the batch."""
+"""The data preprocessors of mmdet and mmseg, which also pass the sizes of the images to the backbone."""
 from typing import Any
 
 import torch
@@ -19,10 +19,14 @@ from mmseg.structures import SegDataSample  # noqa: E402
 
 
 class TakesSeveralSizes(TellsSizes):
-    """Mixin for both data preprocessors."""
+    """Mixin for both data preprocessors: passes image sizes to the backbone, and prepares models for batches of several
+    sizes.
+    """
 
     def take_several_sizes(self, model: nn.Module) -> bool:
-        """Prepares a model to predict; returns whether test batches may have images of several sizes."""
+        """Prepares a model with `make_batch_invariant`; returns whether its test batches may contain images of several
+        sizes.
+        """
         try:
             make_batch_invariant(model)
         except UserError:  # its backbone depends on the batch
@@ -32,24 +36,29 @@ class TakesSeveralSizes(TellsSizes):
 
 @MODELS.register_module()
 class DetDataPreprocessor(TakesSeveralSizes, MMDetDataPreprocessor):
-    """mmdet's DetDataPreprocessor with the same arguments. It tells the image sizes, for `padding='exact'`."""
+    """mmdet's DetDataPreprocessor, with the same arguments and results. With `padding='exact'`, you must use this
+    class.
+
+    It also passes the size of each image before padding to the backbone.
+    """
 
 
 @MODELS.register_module()
 class SegDataPreProcessor(TakesSeveralSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor with the same arguments, which tells the image sizes, for `padding='exact'`.
+    """mmseg's SegDataPreProcessor, with the same arguments. With `padding='exact'`, you must use this class.
 
-    In tests, images may have several sizes. Each is prepared as if it were alone, and then zero-padded to the largest
-    height and width. Windows of sliding inference fill the batch.
+    It also passes the size of each image before padding to the backbone. In tests, a batch may contain images of
+    several sizes: each image is prepared as if it were alone, and then zero-padded to the largest height and width in
+    the batch. Sliding inference fills batches with windows.
     """
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if they are not given."""
+        """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if `data` has none."""
         images, samples = data['inputs'], data.get('data_samples')
         sizes = [image.shape[-2:] for image in images]
         if training or len(set(sizes)) == 1:
             return super().forward(data, training)
-        # mmseg sets the padding of an image in its sample, and crops predictions by it.
+        # mmseg writes the padding into the data sample, and later removes this padding from the prediction.
         samples = [SegDataSample() for _ in images] if samples is None else samples
         each = [super(SegDataPreProcessor, self).forward(dict(inputs=[image], data_samples=[sample]))
                 for image, sample in zip(images, samples, strict=True)]

@@ -1,6 +1,6 @@
 """Registers the backbones in timm: `import cpvt_mm.timm`, then `timm.create_model('pyramid_cpvt_small')`.
 
-The `tu-` encoders of segmentation_models_pytorch and `TimmBackbone` of transformers find them, too.
+The `tu-` encoders of segmentation_models_pytorch and `TimmBackbone` of transformers also find the backbones.
 """
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -20,7 +20,9 @@ HUB = 'hf://'
 
 
 def describe(name: str) -> PretrainedCfg:
-    """Returns what timm tells of a model: how to prepare images, and where its weights are, if there are any."""
+    """Returns timm's description of a model: how to prepare images, the licence, and where timm finds weights, if there
+    are any.
+    """
     member = MEMBERS[name]
     mean, std = (tuple(round(value / 255, 6) for value in values) for values in member.normalization)
     on_hub = [file.removeprefix(HUB) for file in member.files if file.startswith(HUB)]
@@ -32,7 +34,7 @@ def describe(name: str) -> PretrainedCfg:
 
 
 class TimmModel(nn.Module):
-    """A backbone, and what timm asks its models for; `pretrained_cfg` is that of `describe`, as a dict."""
+    """A backbone with the methods that timm calls; `pretrained_cfg` is the result of `describe` as a dict."""
 
     def __init__(self, backbone: Backbone, pretrained_cfg: dict[str, Any]) -> None:
         super().__init__()
@@ -40,13 +42,14 @@ class TimmModel(nn.Module):
         self.pretrained_cfg = self.default_cfg = pretrained_cfg
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of parameters that get no weight decay."""
+        """Returns the names of the parameters for which timm disables weight decay."""
         return {f'backbone.{name}' for name in self.backbone.no_weight_decay()}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """Returns a function from the name of a parameter to its layer, see the backbone's `get_layer_depth`.
+        """Returns a function that maps the name of a parameter to the number of its layer (see the backbone's
+        `get_layer_depth`).
 
-        Layers are blocks; with `coarse`, those of a stage of a pyramid are one layer. Defaults to False.
+        Each block is a layer. With `coarse`, each stage of a pyramid is a layer. `coarse` defaults to False.
         """
         ends = [sum(self.backbone.depths[:stage]) for stage in range(len(self.backbone.depths) + 1)]
 
@@ -57,7 +60,7 @@ class TimmModel(nn.Module):
         return layer
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Sets whether the backward pass recomputes blocks, as the backbone's `with_cp` does. Defaults to True."""
+        """Sets whether the backward pass recomputes all blocks, like the backbone's `with_cp`. Defaults to True."""
         self.backbone.with_cp = enable
         for module in self.backbone.modules():
             if isinstance(module, PyramidStage):
@@ -67,22 +70,34 @@ class TimmModel(nn.Module):
 
 
 class Features(TimmModel):
-    """A backbone that returns a list of maps, as timm's models with `features_only=True`; `info` has its maps."""
+    """A backbone that returns a list of maps, like timm's models with `features_only=True`; `feature_info` describes
+    them.
+    """
 
     def __init__(self, backbone: Backbone, info: FeatureInfo, pretrained_cfg: dict[str, Any]) -> None:
         super().__init__(backbone, pretrained_cfg)
         self.feature_info = info
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Returns maps `(B, C, H / stride, W / stride)` of images `(B, in_chans, H, W)`, sizes rounded up."""
+        """Returns one map `(B, C, ceil(H / stride), ceil(W / stride))` for each stride; `x` is `(B, in_chans, H, W)`.
+        """
         return list(self.backbone(x))
 
 
 class Classifier(TimmModel):
-    """A backbone with a linear classifier of pooled tokens of its last map; with 0 classes, it returns these.
+    """A backbone with a linear classifier on the pooled tokens of the last map. With 0 classes, it returns the pooled
+    tokens.
 
-    `maps` is what timm tells of each map, of all stages or blocks. `global_pool` is 'token', the class token; 'avg',
-    the mean of the cells; or '', all tokens, of which each gets logits. Defaults to None: 'token' if there is one.
+    Args:
+        backbone: The backbone; its last map is classified.
+        maps: timm's `feature_info`: a dict for the map of each stage or block.
+        pretrained_cfg: The result of `describe` as a dict.
+        num_classes: The number of classes; 0 for no classifier.
+        global_pool: 'token' for the class token, 'avg' for the mean of the cells, or '' to classify each token.
+            Defaults to None: 'token' if the backbone has a class token, else 'avg'.
+
+    Raises:
+        ValueError: If `global_pool` is another text, or 'token' without a class token.
     """
 
     def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], pretrained_cfg: dict[str, Any],
@@ -101,9 +116,9 @@ class Classifier(TimmModel):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Puts a random classifier in place of the present one, of the device, dtype and mode of the backbone.
+        """Replaces the classifier by a random one, with the device, dtype and mode of the backbone.
 
-        `global_pool` is that of the class. Defaults to None: the present one.
+        `global_pool` accepts the values of the class. Defaults to None, which keeps the present value.
         """
         if global_pool is not None:
             check_choice('global_pool', global_pool, ('', 'avg', *(['token'] if self.has_cls_token else [])))
@@ -113,13 +128,14 @@ class Classifier(TimmModel):
         self.head.to(next(self.backbone.parameters())).train(self.backbone.training)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Returns the tokens after the last norm, `(B, E + H * W, C)` with E extra tokens."""
+        """Returns the tokens after the last norm, `(B, E + H * W, C)`, where E is the number of extra tokens."""
         return cast(tuple[Tensor, object], self.backbone.forward_intermediates(x, indices=1))[0]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Returns logits `(B, num_classes)` of tokens, or pooled features `(B, C)` if they are `pre_logits`.
+        """Pools tokens `(B, E + H * W, C)` and returns logits `(B, num_classes)`, or with `pre_logits` the pooled
+        tokens `(B, C)`.
 
-        If `global_pool` is '', these are `(B, E + H * W, num_classes)` and the tokens.
+        If `global_pool` is '', nothing is pooled: it returns logits `(B, E + H * W, num_classes)`, or the tokens.
         """
         if self.global_pool == 'token':
             x = x[:, 0]
@@ -128,18 +144,24 @@ class Classifier(TimmModel):
         return x if pre_logits else self.head(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the logits of images, or their pooled features if there are no classes, see `forward_head`."""
+        """Returns the logits of images `(B, in_chans, H, W)`; with 0 classes, their pooled tokens (see `forward_head`).
+        """
         return self.forward_head(self.forward_features(x))
 
 
 def build(name: str, pretrained: bool = False, features_only: bool = False, in_chans: int = 3, num_classes: int = 0,
           global_pool: str | None = None, out_indices: int | Sequence[int] | None = None, output_stride: int = 32,
           **kwargs: Any) -> Features | Classifier:
-    """Builds a model with the arguments of `timm.create_model`; others go to `create_backbone`, with its errors.
+    """Builds a model with the arguments of `timm.create_model`. Passes `kwargs` to `create_backbone`, which checks
+    them.
 
-    The classifier stays random if the backbone is `pretrained`. With `features_only`, the maps are those of
-    `out_indices`: a number of last stages or blocks, or indices, also negative ones. Defaults to None: the four stages,
-    or the last block. Raises an IndexError if there are fewer.
+    If the backbone is `pretrained`, the classifier is still random. With `features_only`, `out_indices` chooses the
+    maps: a number selects the last stages or blocks, and a list selects stages or blocks by index, also by negative
+    indices. Defaults to None: all four stages, or the last block.
+
+    Raises:
+        IndexError: If the model has no stage or block with such an index.
+        ValueError: If `output_stride` is not 32.
     """
     if output_stride != 32:
         raise ValueError(f'output_stride is {output_stride}, but {name} has no dilation: leave it out.')
@@ -149,7 +171,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))
     maps = [dict(info, module=f'backbone.{info["module"]}') for info in whole.feature_info]
     if not features_only:
-        if isinstance(whole, PyramidCPVT):  # one norm ends the last stage, in PVT v2 that of the stage
+        if isinstance(whole, PyramidCPVT):  # exactly one norm at the end: PVT v2's last stage already has one
             kwargs |= dict(out_indices=(last,), out_norm=whole.stages[-1].norm is None)
         backbone = create_backbone(name, pretrained, in_channels=in_chans, **kwargs)
         return Classifier(backbone, maps, config, num_classes, global_pool)
@@ -163,7 +185,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
 
 def _register(name: str) -> None:
     def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-        # timm gives each model pretrained_cfg, pretrained_cfg_overlay and cache_dir, which are None by default.
+        # timm passes pretrained_cfg, pretrained_cfg_overlay and cache_dir to each model; they are None by default.
         return build(name, pretrained, **{key: value for key, value in kwargs.items() if value is not None})
 
     create.__name__ = create.__qualname__ = name.replace('-', '_')

@@ -21,12 +21,12 @@ def parse_sides(text: str) -> Size:
 
 
 def parse_batch(text: str) -> tuple[Size, ...]:
-    """Parses the sizes of a batch: that of all its images, or that of each, such as '800x1216+480x640'; or 'coco'."""
+    """Parses the image sizes of a batch: '800x1216' for all images, '800x1216+480x640' for each image, or 'coco'."""
     return tuple(map(parse_sides, (COCO if text == 'coco' else text).split('+')))
 
 
 def positive(text: str) -> int:
-    """Parses a whole number from 1 on."""
+    """Parses a whole number that is at least 1."""
     number = int(text)
     if number < 1:
         raise ArgumentTypeError(f'{number} is not positive')

@@ -1,4 +1,4 @@
-"""Backbones to measure: PyramidCPVT, other implementations of the same pyramid, and other pyramids of its size."""
+"""Backbones to measure: PyramidCPVT, the same pyramid in other libraries, and other pyramids with a similar size."""
 import ast
 import importlib
 import re

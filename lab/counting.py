@@ -62,11 +62,11 @@ class Work(NamedTuple):
     calls: Counter[str]
     flops: Counter[str]
     bytes: Counter[str]
-    python: int = 0  # functions that Python calls, built-in ones, too
+    python: int = 0  # functions that Python calls, including built-in functions
 
 
 def count_calls(function: Callable[[], object]) -> int:
-    """Counts the functions that Python calls while a function runs, built-in ones, too, as cProfile does."""
+    """Counts the functions that Python calls while a function runs, including built-in functions, with cProfile."""
     profile = cProfile.Profile()
     profile.runcall(function)
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]

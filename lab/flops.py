@@ -19,10 +19,9 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> tuple[int, int
 
 
 def measure_config(cfg: Config, shape: tuple[int, int]) -> list[tuple[int, int]]:
-    """Measures the backbone of a config of mmdet, mmseg or mmpretrain, and its whole model, on one image of zeros, of
-    `shape` (height, width).
+    """Measures the backbone and the whole model of a config on one image of zeros. `shape` is (height, width).
 
-    The weights are random, so the second stage of a two-stage detector gets random proposals.
+    It supports mmdet, mmseg and mmpretrain. The weights are random, so two-stage detectors classify random proposals.
     """
     model = build(cfg, cfg.model)
     backbone = cast(nn.Module, model.backbone)

@@ -102,4 +102,4 @@ def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
     finally:
         for job in submitted:
             if not job.done():
-                job.cancel(check=False)  # an error of scancel would hide that of the task
+                job.cancel(check=False)  # else an error of scancel would hide the error of the task

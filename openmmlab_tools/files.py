@@ -179,7 +179,7 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Gives errors of the `with` block the name of the file that is read or written; those of write() have none."""
+    """Adds the name of the file to errors in the `with` block, because errors of `write()` do not contain it."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Which keys of a model's config depend on the classes of its data, and which on the number of boxes that it predicts.
+"""Finds the keys of a model's config that depend on the classes of the data, or on the number of predicted boxes.
 
-This is the one place that knows it, for all kinds of heads of mmdet and mmseg: new configs are fitted by these keys,
-and configs of others are checked by them.
+It knows all kinds of heads in mmdet and mmseg. New configs set these keys, and checks compare them with the data.
 """
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +14,13 @@ from openmmlab_tools.registry import find
 
 NUMBERS = ('num_classes', 'num_things_classes', 'num_stuff_classes')
 QUERIES = ('num_queries', 'num_proposals')
-# Parts of a model whose classes are others: object or background, persons, or none.
+# Parts of a model that do not predict the classes of the data: they predict object or background, persons, or nothing.
 OTHER_PARTS = ('backbone', 'neck', 'data_preprocessor', 'rpn_head', 'reid', 'tracker', 'language_model')
-# Heads whose classes are others: boundaries, persons, whole images, depths. The last two compare what they see with
-# texts, so `num_classes` is the most that they can compare. `semantic_head` with `num_classes` is for label maps beside
-# objects.
+# Heads that do not predict the classes of the data: they predict boundaries, persons, image classes or depths. The last
+# two heads compare regions with texts; their `num_classes` is the largest number of texts. A `semantic_head` with
+# `num_classes` is for label maps that are given in addition to objects.
 OTHER_HEADS = ('STDCHead', 'LinearReIDHead', 'LinearClsHead', 'VPDDepthHead', 'GroundingDINOHead', 'ATSSVLFusionHead')
-# What a model needs of its data beside images with boxes, masks or label maps, by keys that only such models have.
+# What a model requires in addition to images with boxes, masks or label maps, by keys that only such models have.
 DEMANDS = {
     'language_model': 'the names of classes as texts',
     'tracker': 'videos', 'track_head': 'videos', 'reid': 'videos',
@@ -31,13 +30,12 @@ DEMANDS = {
 }
 DEMANDS_OF_TYPES = {'FastRCNN': 'files of proposals', 'CenterNetHead': 'test images padded by RandomCenterCropPad',
                     'PIDHead': 'edges of classes (GenerateEdge in the pipeline)'}
-# Heads whose shapes are right for one class only.
+# Heads that support a single class only.
 HEADS_OF_ONE_CLASS = ('MultiInstanceBBoxHead',)
 
 
 class Classes(NamedTuple):
-    """The classes of data, in the order of labels: those of objects or pixels; in panoptic data, then those of stuff.
-    """
+    """The classes of data, in the order of labels. In panoptic data, the stuff classes come last."""
     names: Sequence[str]
     stuff: int | None = None  # how many of the names are stuff; None: the data is not panoptic
 
@@ -46,17 +44,17 @@ class Classes(NamedTuple):
         return len(self.names) - (self.stuff or 0)
 
     def number(self, key: str) -> int:
-        """Returns the value of one of `NUMBERS`."""
+        """Returns the needed value of a key in `NUMBERS`."""
         return self.stuff or 0 if key == 'num_stuff_classes' else self.things
 
 
 @dataclass(frozen=True)
 class Key:
     """A key of a model's config that depends on the data."""
-    part: dict[str, Any]  # that has it
-    path: str  # of the part, with dots, such as 'model.bbox_head'
+    part: dict[str, Any]  # contains the key
+    path: str  # the path to the part, with dots, such as 'model.bbox_head'
     name: str
-    value: Any  # that it has, or that its class gives it
+    value: Any  # the value in the config, or the default of the class
     needed: Any
 
     def set(self) -> None:
@@ -67,10 +65,11 @@ class Key:
 
 
 def _arguments(part: Mapping[str, Any], names: Sequence[str], scope: str | None) -> dict[str, Any]:
-    """Returns those of the names that the class of a part takes, with the values of its config, or the defaults.
+    """Returns the given names that the class of a part accepts as arguments, with their values in the config, or the
+    defaults.
 
-    A class that takes one of them decides, and what its bases take is not for configs. A name without a value and a
-    default is left out: such a class, as mmseg's IterativeDecodeHead, has it from its parts.
+    If a class accepts at least one of the names, its base classes are not searched. A name without a value and a
+    default is left out: such a class, for example mmseg's IterativeDecodeHead, computes the value from its parts.
     """
     cls = find(MODELS, part.get('type'), part.get('_scope_', scope)) if part.get('type') else None
     for base in cls.__mro__ if isinstance(cls, type) else ():
@@ -93,7 +92,9 @@ def keys_of_classes(model: Mapping[str, Any], classes: Classes, scope: str | Non
 
 
 def _keys(part: Any, path: str, classes: Classes, above: int, scope: str | None) -> Iterator[Key]:
-    """Yields the keys of a part and those below; the head that has it tells apart as many classes as `above`."""
+    """Yields the keys of a part and of the parts in it. `above` is the number of classes of the head that contains the
+    part.
+    """
     if isinstance(part, list | tuple):
         for index, item in enumerate(part):
             yield from _keys(item, f'{path}.{index}', classes, above, scope)
@@ -115,7 +116,7 @@ def _keys(part: Any, path: str, classes: Classes, above: int, scope: str | None)
             'num_stuff_classes') + 1
         channels = part.get('out_channels')
         if isinstance(channels, int) and channels in (1, numbers.get('num_classes')) and 'channels' in part:
-            # One channel tells two classes apart.
+            # One channel is enough for two classes.
             yield Key(part, path, 'out_channels', channels, channels if (channels, above) == (1, 2) else above)
     weights = part.get('class_weight')
     if isinstance(weights, str) or (isinstance(weights, list | tuple) and above):
@@ -127,13 +128,17 @@ def _keys(part: Any, path: str, classes: Classes, above: int, scope: str | None)
 
 
 def _has_no_object(loss: Mapping[str, Any], path: str) -> bool:
-    """Tells whether a loss has one more class, for no object: those of boxes and queries have, with a softmax."""
-    names = path.rpartition('.')[2], loss.get('loss_name')  # the second is that of mmseg's SAN
+    """Returns whether a loss has a further class for 'no object'. Losses of boxes and queries have it if they use a
+    softmax.
+    """
+    names = path.rpartition('.')[2], loss.get('loss_name')  # mmseg's SAN sets the second name
     return not loss.get('use_sigmoid') and not {'loss_cls', 'loss_cls_ce'}.isdisjoint(names)
 
 
 def _weights(weights: list[float], number: int, has_no_object: bool) -> list[float]:
-    """Returns weights of a number of classes, and of no object; all are equal if they are those of other classes."""
+    """Returns a weight for each class, and one for 'no object'. If the config has weights for other classes, all become
+    equal.
+    """
     if len(weights) == number + has_no_object:
         return weights
     of_classes, last = (weights[:-1], weights[-1:]) if has_no_object else (weights, [])
@@ -141,7 +146,8 @@ def _weights(weights: list[float], number: int, has_no_object: bool) -> list[flo
 
 
 def demands(model: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what a model needs of its data beside images with boxes, masks or label maps, with the key that tells."""
+    """Returns what a model requires in addition to images with boxes, masks or label maps, and the key that shows this.
+    """
     found: dict[str, str] = {}
     for keys, part in walk(model, ('model',)):
         path = '.'.join(map(str, keys))
@@ -154,8 +160,8 @@ def demands(model: Mapping[str, Any]) -> dict[str, str]:
 
 
 def keys_of_queries(model: Mapping[str, Any], scope: str | None) -> list[Key]:
-    """Returns the number of queries of a detector whose queries predict one box each, `needed` is the same; mostly
-    there is none, and never in segmentors.
+    """Returns the keys with the number of queries, if each query of a detector predicts one box. `needed` is their
+    present value. Most detectors and all segmentors have no such key.
     """
     if 'decode_head' in model:
         return []

@@ -1,4 +1,4 @@
-"""Groups of an optimizer: parameters with equal options are one group; a resumed run has those of its checkpoint."""
+"""Puts parameters with equal options into one optimizer group. A resumed run keeps the groups of its checkpoint."""
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -11,9 +11,9 @@ from urllib.parse import quote, quote_plus, unquote
 
 from .texts import printable
 
-# Ends of words that say that the value is a secret, whatever stands before: masterkey, userpwd, githubtoken.
+# If a name ends with one of these words, its value is a secret: masterkey, userpwd, githubtoken.
 END = r'token|secret|password|passwd|pwd|passphrase|passcode|credential|auth|authorization|signature|cookie|key'
-# What may follow them: keyfile, tokens, secretid. A file with a secret is one, too.
+# Endings that may follow these words: keyfile, tokens, secretid. The name of a file with a secret is a secret as well.
 MORE = 's?|ids?|files?|json|pem|data|strings?|pairs?|stores?|rings?|phrases?|pass|material|hash|b'
 # Words that end in the same way by chance.
 CHANCE = '(mon|don|tur|hoc|joc|whis|lac|malar|hot|low|off|sub|turn)keys?'
@@ -25,16 +25,16 @@ SECRET = re.compile(rf'(^|_)(?!{CHANCE}(_|$))([a-z]*({END})({MORE})|({SHORT})|({
 # Beginnings that services give to their tokens, so that these are found without a name.
 FORM = re.compile(r'\b(gh[pousr]_\w{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z\d]{30,}|xox[abeoprs]-[\w-]{10,}'
                   r'|sk-[\w-]{32,}|(AKIA|ASIA)[A-Z\d]{16}|AIza[\w-]{35}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+)')
-# Names in configs of OpenMMLab's libraries that have such a word, and are none.
+# Names in configs of OpenMMLab's libraries that contain such a word but are no secrets.
 ORDINARY = re.compile(
     r'(algorithm|collate|collect_video|cond_stage|custom|(default_)?meta|first_stage|greater|gt|ignore|image|img|input|'
     r'label|less|loss|magnitude|mask|metric|norm|out|output|pred|published|result|rule|sample|scatter|seq|skip_type|split|'
     r'target|train|val)_?keys?|keys|conditioning_key|key_(dims|feats|fields|indicator|map|mapping|padding_mask|pool_scales|'
     r'weight)|specific_key_path|((output|with)_)?(bos|cls|dist|eos|mask|pad|register|sep|special|unk|im_end|im_start)_'
     r'tokens?(_ids?)?|special_tokens_list|sos_token_format|token_(dims|projection|type)|tokens_(mlp_dims|positive)|pass_through')
-# Names that are also words, as of classes: they say so for their own value only, not for the text beside them.
+# Names that are also ordinary words, for example names of classes: only the value of a key with this name is a secret.
 WORDS = re.compile('(key|token|pass|secret|signature|cookie|auth)s?')
-# Parameters that sign an address; its others stay.
+# Parameters that sign an address. Other parameters are not hidden.
 SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|google_?access_?id|expires|policy')
 # In archives, what stands before an `@` is a name of a file.
 USER = re.compile(r'(?<=https://)[^/?#\s\'"]+@|(?<=http://)[^/?#\s\'"]+@|'
@@ -46,8 +46,8 @@ PARAMETER = re.compile(r'''[?#&;]([^=?#&;\s]+)=([^#&;\s'"]+)''')
 PAIR = re.compile(r'''(?<![\w-])(?:([\w-]+)(["']?=["']?)([^\s"';,&]+)|([\w-]+)(["']?:\s+["']?)([^"'\n]+))''')
 # mmengine logs the variables that a config reads.
 VARIABLE = re.compile(r'(env variable `\w+` with value of ).*(?= to replace item)', re.DOTALL)
-REDACTED = 'config_without_secrets'  # a key of `meta` of a checkpoint: the texts of its configs have none
-SOURCES = ('cfg', 'config')  # keys of `meta` that are texts of configs
+REDACTED = 'config_without_secrets'  # this key in a checkpoint's `meta` marks that its configs contain no secrets
+SOURCES = ('cfg', 'config')  # keys of `meta` whose values are the texts of configs
 HIDDEN = '***'
 CONTAINERS = list | tuple | set | frozenset | dict
 known: set[str] = set()  # the secrets that this process has found, in their written forms
@@ -94,9 +94,11 @@ def _pattern(forms: frozenset[str]) -> re.Pattern[str]:
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
-    """Returns a copy without secrets, and the dotted keys where it differs. What is found is known from then on.
+    """Returns a copy without secrets, and the dotted keys whose values were hidden. It remembers the secrets for later
+    texts.
 
-    Values of secret names are None, also that of a pair such as a header. Other texts are those of `redact_text`.
+    The value of a secret name becomes None, also in a pair such as a header. In other texts, `redact_text` hides
+    secrets.
     """
     found: list[tuple[object, str]] = []
     others: list[str] = []

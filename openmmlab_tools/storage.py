@@ -47,7 +47,7 @@ class FsspecBackend(BaseStorageBackend):
     """
 
     def __init__(self, **options: Any) -> None:
-        # A copy of a config has None for a secret, which would hide those of the environment.
+        # A copy of a config contains None instead of a secret. None would hide the secret in the environment.
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:

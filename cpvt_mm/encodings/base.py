@@ -1,4 +1,4 @@
-"""The contract of position encodings, and those of a stage together."""
+"""The contract of position encodings, and a class that runs all encodings of a stage."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

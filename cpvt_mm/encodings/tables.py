@@ -15,19 +15,21 @@ from .resampling import resample
 
 
 class AddedPE(PositionEncoding):
-    """Base class of encodings that add one vector for each cell to the tokens before the first block, in their dtype.
+    """Base class for encodings that add a vector to each cell before the first block. It converts the vectors to the
+    tokens' dtype.
     """
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         return x if position != -1 else x + self.added(grid, x.device).reshape(grid.size, -1).to(x.dtype)
 
     def added(self, grid: Grid, device: torch.device) -> Tensor:
-        """Computes what is added to the cells of an image, `(H, W, C)` or `(H * W, C)`."""
+        """Returns the vectors for the cells of one image, `(H, W, C)` or `(H * W, C)`."""
         raise NotImplementedError
 
 
 class TablePE(AddedPE):
-    """Adds a `table`, which a subclass registers in the shape `table_shape`; the arguments are those of `LearnablePE`.
+    """Base class for encodings that add a table. See `LearnablePE` for the arguments. Subclasses register `table` with
+    the shape `table_shape`.
     """
 
     table: Tensor
@@ -42,8 +44,8 @@ class TablePE(AddedPE):
         if offset:
             check_above('offset', offset, 0)
         if antialias + bool(offset) + (mode == 'bilinear') > (ndim == 2):
-            raise ValueError(f'ndim is {ndim}, antialias {antialias}, offset {offset} and mode {mode!r}, but a table '
-                             "of ndim 2 may have one of antialias=True, an offset and mode='bilinear', others none.")
+            raise ValueError(f'ndim is {ndim}, antialias {antialias}, offset {offset} and mode {mode!r}. Choose at '
+                             "most one of antialias=True, an offset and mode='bilinear'. All three require ndim=2.")
         self.ndim = ndim
         self.table_shape = (*(self.grid if ndim == 2 else (math.prod(self.grid),)), stage.embed_dims)
         self.antialias = antialias
@@ -60,7 +62,8 @@ class TablePE(AddedPE):
 
 
 def _check_table(encoding: TablePE, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    """Raises a ValueError if a table has another shape; mmengine would log this and continue with a random table."""
+    """Raises a ValueError for a table with another shape, because mmengine would only log this and keep a random table.
+    """
     loaded = state_dict.get(f'{prefix}table')
     if loaded is not None and loaded.shape != encoding.table.shape:
         raise ValueError(f'The checkpoint has a position table of shape {tuple(loaded.shape)} ({prefix}table), but the '
@@ -70,20 +73,23 @@ def _check_table(encoding: TablePE, state_dict: dict[str, Tensor], prefix: str, 
 
 @POSITION_ENCODINGS.register_module()
 class LearnablePE(TablePE):
-    """Adds a learnt table before the first block (ViT, arXiv 2010.11929, section 3.1), resampled for images of other
-    sizes (section 3.2). It is initialised from a truncated normal of std 0.02.
+    """Adds a learnt vector to each cell before the first block (ViT, arXiv 2010.11929, section 3.1).
+
+    The vectors form a table `(H, W, C)`, or `(H * W, C)` with `ndim=1`. Images with another grid resample the table
+    (section 3.2). The initial values are a truncated normal distribution with standard deviation 0.02.
 
     Args:
         grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
-        ndim: 2, a grid resampled by `mode`, or 1, a row-major sequence resampled linearly. Defaults to 2.
-        antialias: Whether to filter a grid that shrinks, as timm and DINOv2 with registers do. Defaults to False.
-        offset: Cells that are added to each side of the new grid to compute the scale. DINOv2 without registers adds
-            0.1. Defaults to 0.
-        mode: How a grid is resampled, 'bicubic' or 'bilinear', as in PVT. Defaults to 'bicubic'.
+        ndim: 2 for a table that is resampled along rows and columns with `mode`; 1 for a row-major sequence that is
+            resampled linearly. Defaults to 2.
+        antialias: Whether to filter before a table shrinks. timm and DINOv2 with registers do so. Defaults to False.
+        offset: A number of cells that is added to the height and width of the new grid before the scale is computed.
+            DINOv2 without registers adds 0.1. Defaults to 0.
+        mode: How to resample, 'bicubic' or 'bilinear'. PVT uses 'bilinear'. Defaults to 'bicubic'.
 
     Raises:
-        ValueError: If a checkpoint's table is a sequence of another length (its number of rows is unknown), or has
-            other channels.
+        ValueError: If arguments contradict each other, or if a checkpoint contains a table with other channels, or a
+            sequence with another length. Such a sequence cannot be resampled, because its number of rows is unknown.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, antialias: bool = False,
@@ -92,7 +98,7 @@ class LearnablePE(TablePE):
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
-        """Resamples or flattens a table `(H, W, C)` for another grid."""
+        """Fits the table `(H, W, C)` of a checkpoint to this grid: resamples it, or flattens it if `ndim` is 1."""
         table = weights.get(f'{prefix}table')
         if table is not None and table.dim() == 3 and table.shape[-1] == self.stage.embed_dims:
             weights[f'{prefix}table'] = self.resampled(table, self.grid) if self.ndim == 2 else table.flatten(0, 1)
@@ -100,15 +106,17 @@ class LearnablePE(TablePE):
 
 @POSITION_ENCODINGS.register_module()
 class RandomTablePE(TablePE):
-    """A fixed table of normal noise, as a control for `LearnablePE`: it identifies positions but encodes no distances.
+    """Adds fixed normal noise to each cell before the first block.
+
+    Use this encoding as a control for `LearnablePE`: the noise identifies each position but contains no distances.
 
     Args:
-        grid: As in `LearnablePE`. Defaults to None.
-        ndim: As in `LearnablePE`. Defaults to 2.
+        grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
+        ndim: 2 for a table, 1 for a row-major sequence (see `LearnablePE`). Defaults to 2.
         std: Standard deviation of the noise, above 0. Defaults to 1.
 
     Raises:
-        ValueError: If the table of a checkpoint has another size.
+        ValueError: If a checkpoint contains a table with another shape.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, std: float = 1.) -> None:
@@ -120,7 +128,7 @@ class RandomTablePE(TablePE):
 def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
     """Returns `temperature**(-2 k / dims)` for k from 0 to `dims / 2 - 1` (arXiv 1706.03762, section 3.5), float32.
 
-    Python computes them, because the `pow` of runtimes rounds differently, and large positions multiply the error.
+    Python computes the powers, because each runtime rounds `pow` differently, and large positions multiply this error.
     """
     values = torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device='cpu')
     return values.to(device, non_blocking=True)  # torch.tensor(..., device=device) would wait for a GPU
@@ -128,7 +136,7 @@ def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
 
 @cached
 def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """Returns sines, then cosines, of positions 0 to `length - 1` at these frequencies: `(length, dims)`, float32."""
+    """Returns sines and cosines of the positions 0 to `length - 1`, `(length, dims)`, float32; sines come first."""
     angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies(dims, temperature, device)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -137,12 +145,16 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 class SinusoidalPE(AddedPE):
     """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
-    It is computed in float32 and added in the tokens' dtype. Sines come first, as in MAE's code (arXiv 2111.06377).
+    Sines and cosines are computed in float32, and then converted to the tokens' dtype. Sines come first, as in the code
+    of MAE (arXiv 2111.06377).
 
     Args:
-        ndim: 2: the row in one half of the channels, the column in the other. 1: the index in the row-major sequence
-            (Vaswani et al., arXiv 1706.03762, section 3.5). 2 * `ndim` must divide `embed_dims`. Defaults to 2.
+        ndim: 2 to encode the row in one half of the channels and the column in the other half; 1 to encode the index in
+            the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). Defaults to 2.
         temperature: Approximate ratio of the longest to the shortest period, above 1. Defaults to 10000.
+
+    Raises:
+        ValueError: If `2 * ndim` does not divide `embed_dims`, or if another argument is invalid.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, temperature: float = 10000.) -> None:
@@ -169,10 +181,12 @@ class RandomFourierPE(AddedPE):
     """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
     Coordinates run from -1 to 1 over the grid (SAM, arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
-    `embed_dims` must be even.
 
     Args:
-        scale: Standard deviation of the frequencies, above 0, in periods per unit, half an image. Defaults to 1.
+        scale: Standard deviation of the frequencies, in periods per half image. Must be above 0. Defaults to 1.
+
+    Raises:
+        ValueError: If `embed_dims` is odd, or `scale` is not above 0.
     """
 
     frequencies: Tensor

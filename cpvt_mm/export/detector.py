@@ -39,10 +39,11 @@ Detections = dict[str, Tensor]
 
 
 class Detector(nn.Module):
-    """An exportable wrapper of an mmdet RetinaNet; `test_cfg` is that of its last step.
+    """An exportable wrapper for an mmdet RetinaNet.
 
-    It takes images `(B, 3, H, W)`, and returns one dict for all: `dets` `(N, 5)`, x1, y1, x2, y2 in pixels and the
-    score; `labels` `(N,)`; `images` `(N,)`, the index in the batch. A subclass may add more values of each box.
+    It accepts images `(B, 3, H, W)`, and returns one dict for the whole batch. `dets` `(N, 5)` contains x1, y1, x2 and
+    y2 in pixels, and the score. `labels` `(N,)` contains the classes. `images` `(N,)` contains the index of the image
+    in the batch. A subclass may return more values for each box. `test_cfg` configures the last step of the model.
     """
 
     def __init__(self, model: Any, test_cfg: ConfigDict) -> None:
@@ -126,7 +127,9 @@ def _best(head: Any, logits: Tensor, deltas: Tensor, anchors: Tensor, img_shape:
 
 
 def pick(x: Tensor, places: Tensor) -> Tensor:
-    """Gathers the rows at indices `places`, `(B, K)`, from each image of `x`, `(B, N, C)`: `(B, K, C)`."""
+    """Gathers rows from each image: returns `(B, K, C)`, the rows of `x`, `(B, N, C)`, at the indices `places`, `(B,
+    K)`.
+    """
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 

@@ -23,8 +23,8 @@ LEAST = 1e-7  # threshold of a binary segmentor, whose logit is finite
 class Segmentor(nn.Module):
     """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image.
 
-    The one channel of a binary head, which mmseg compares with a threshold after a sigmoid, gets the logit of that
-    threshold as a channel before it: the larger channel is the class, as of other segmentors.
+    A binary head has one channel: mmseg applies a sigmoid and compares it with a threshold. The wrapper puts the logit
+    of the threshold before it as a second channel. So the larger channel is the class, as for other segmentors.
     """
 
     def __init__(self, model: Any) -> None:

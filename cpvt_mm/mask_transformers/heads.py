@@ -109,6 +109,6 @@ class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
 
         In sliding windows they have the size of the window, which mmseg puts into `img_shape`.
         """
-        hidden = ('pad_shape',) if test_cfg.get('mode') == 'slide' else ()  # that of the whole image
+        hidden = ('pad_shape',) if test_cfg.get('mode') == 'slide' else ()  # it describes the whole image
         metas = [{key: value for key, value in meta.items() if key not in hidden} for meta in batch_img_metas]
         return super().predict(x, metas, test_cfg)

@@ -26,16 +26,18 @@ class Matched(NamedTuple):
 
 def losses_at(counted: Sequence[Tensor], head: Mask2FormerHead, scores: Tensor, logits: Tensor,
               instances: Sequence[InstanceData]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns Mask2Former's losses of classes, masks and dice for one layer, with random points at some pixels only.
+    """Returns Mask2Former's losses of classes, masks and dice for one layer. Random points are drawn at some pixels
+    only.
 
-    Logits of cells without such a pixel get no gradient, not even from a point beside them.
+    Cells that contain no such pixel have no gradient, not even from a point in a neighbouring cell.
 
     Args:
-        counted: For each image the pixels that count, `(H, W)` in bool; at least one if the image has objects.
-        head: Has the losses, the assigner, the numbers of points, and the weights of classes.
-        scores: Logits of classes, the last one of no object, `(B, Q, classes + 1)`.
+        counted: The pixels of each image at which points may be drawn, `(H, W)` in bool; at least one if the image has
+            objects.
+        head: The head with the losses, the assigner, the numbers of points, and the weights of classes.
+        scores: Logits of classes, `(B, Q, classes + 1)`. The last class means no object.
         logits: Logits of masks, `(B, Q, h, w)`.
-        instances: For each image `labels`, `(N,)`, and `masks` of 0 and 1, `(N, H, W)`.
+        instances: For each image `labels`, `(N,)`, and `masks` with values 0 and 1, `(N, H, W)`.
     """
     matches = [_match(head, *image) for image in zip(counted, scores, logits, instances, strict=True)]
     labels = torch.full(scores.shape[:2], head.num_classes, device=scores.device)
@@ -82,5 +84,5 @@ def _draw(is_counted: Tensor, masks: int, number: int) -> Tensor:
 
 
 def _at(maps: Tensor, points: Tensor) -> Tensor:
-    """Returns the values of maps, `(N, H, W)`, at points, `(N, P, 2)`."""
+    """Samples maps `(N, H, W)` at points `(N, P, 2)`; returns `(N, P)`."""
     return point_sample(maps[:, None], points)[:, 0]

@@ -25,8 +25,8 @@ from .several_sizes import arrange, arrange_eagerly, check_sizes, image_of, padd
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
-# Where the name of a parameter, also of a position encoding, tells its block.
+Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or a map and extra tokens
+# Finds the number of the block in the name of a parameter. Parameters of position encodings may also have a block.
 OF_BLOCK = re.compile(r'(?:position_encoding\.(?:.*?\.)?(?:convs|blocks|frequencies)|blocks)\.(-?\d+)')
 
 

@@ -188,7 +188,7 @@ class Attention(nn.Module):
         return F.dropout(x, self.drop_rate, self.training) if self.drop_rate else x
 
     def project(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
-        """Computes the inputs of attention, see `Projected`; the arguments are those of `forward`."""
+        """Computes the inputs of attention (see `Projected`) from the arguments of `forward`."""
         k, v, key_grid = self.keys_and_values(x, grid)
         if qk is not None:
             k, _, _ = self.keys_and_values(qk, grid)

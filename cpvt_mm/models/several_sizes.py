@@ -1,6 +1,6 @@
-"""Images of several sizes, and clips, in one pass: for `padding='exact'`, and encodings that span frames.
+"""Runs images of several sizes, and clips, in one pass: for `padding='exact'`, and for encodings that span frames.
 
-Images of one padded size run as a batch, others as one packed sequence (`tokens.packing`).
+Images that are padded to the same size run as a batch. Other images run as one packed sequence (`tokens.packing`).
 """
 import warnings
 from collections.abc import Sequence
@@ -138,7 +138,7 @@ def padded_size(sizes: Sequence[Size], multiple: int = PAD_SIZE_DIVISOR) -> Size
 
 
 def image_of(output: Output, index: int) -> Output:
-    """Returns the output of one image of a batch, as a batch of one."""
+    """Returns the output for one image, as a batch with one image."""
     if isinstance(output, tuple):
         return output[0][index:index + 1], output[1][index:index + 1]
     return output[index:index + 1]

@@ -73,7 +73,7 @@ def _run_both(backbone: nn.Module, config: dict[str, Any], side: int, described:
 
 
 def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps) -> Maps:
-    """Builds a sequence of necks and runs it on maps like those of a backbone; for errors see `probe_backbone`."""
+    """Builds necks and runs them on maps with the shapes of a backbone's maps; for errors see `probe_backbone`."""
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
     names = [config['type'] for config in configs]

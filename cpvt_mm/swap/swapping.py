@@ -127,9 +127,11 @@ def _forget(parts: Sequence[Part], keys: Sequence[str]) -> None:
 
 
 def _set_normalization(models: Sequence[Part], cfg: Config, checkpoint: str | None) -> None:
-    """Sets mean, standard deviation and channel order of the weights, or of ImageNet, in data preprocessors, in place.
+    """Sets mean, standard deviation and channel order in the data preprocessors, in place, so that they fit the
+    weights.
 
-    They are those of the models, or of the config if the models have none. Other numbers of channels stay unchanged.
+    Without weights, it sets the values of ImageNet. It changes the data preprocessors of the models, or the config's if
+    the models have none. Models with other numbers of channels stay unchanged.
     """
     if 'in_channels' in models[-1]['backbone']:
         return

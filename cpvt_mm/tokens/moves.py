@@ -1,4 +1,4 @@
-"""Moves of the tokens of a sequence to other places, such as those of patches, a canvas, or a padded batch."""
+"""Moves the tokens of a sequence to other places: to patches, to a canvas, or to a padded batch."""
 from typing import Any, NamedTuple
 
 import torch

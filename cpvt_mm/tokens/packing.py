@@ -1,7 +1,8 @@
-"""Images of several sizes in one pass, without padding, for `padding='exact'`.
+"""Packs images of several sizes into one sequence without padding, for `padding='exact'`.
 
-The tokens of all images are one sequence `(1, T, C)`. Layers that treat each token alone, and patches, whose stride is
-the side of their kernel, need not know where an image ends. Attention, position encodings and other convolutions do.
+The tokens of all images are one sequence `(1, T, C)`. Linear layers and norms treat each token alone. Patches do not
+overlap. So these layers do not need the borders between images. Attention, position encodings and other convolutions
+need them, and a `Packing` contains them.
 """
 import functools
 import importlib
@@ -31,18 +32,18 @@ Result = TypeVar('Result')
 
 
 class Group(NamedTuple):
-    """Images of one grid, one after another in the sequence."""
+    """Images with the same grid, one after another in the sequence."""
     images: tuple[int, ...]  # their places in the batch
     grid: Grid
 
     @property
     def length(self) -> int:
-        """Tokens of an image."""
+        """Number of tokens in one image."""
         return self.grid.extra + self.grid.size
 
     @property
     def total(self) -> int:
-        """Tokens of all images."""
+        """Number of tokens in all images."""
         return self.length * len(self.images)
 
 
@@ -203,7 +204,7 @@ class Packing:
 
     @built_once
     def cells_of_images(self) -> Tensor:
-        """Returns the number of cells of each image, in the order of the batch, `(B, 1)`."""
+        """Returns the number of cells in each image, `(B, 1)`, in the order of the batch."""
         cells = {image: group.grid.size for group in self.groups for image in group.images}
         return torch.tensor([cells[image] for image in range(len(cells))])[:, None].to(self.device, non_blocking=True)
 
@@ -212,7 +213,7 @@ class Packing:
         return move(x).view(-1, grid.extra + grid.size, x.shape[2]), grid
 
     def from_batch(self, x: Tensor) -> Tensor:
-        """Takes the tokens of the images from a padded batch, as `unpack` returns it: `(B, N, C)` -> `(1, T, C)`."""
+        """Returns the sequence `(1, T, C)` of a padded batch `(B, N, C)`; reverses `unpack`."""
         move, _ = self.to_batch()
         return move.back(x.flatten(0, 1)[None])
 
@@ -228,7 +229,7 @@ def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device)
 
 @cached
 def make_packing(groups: tuple[Group, ...], device: torch.device) -> Packing:
-    """Returns the packing of groups of images, see `Packing`."""
+    """Returns the packing of groups of images. The result is cached."""
     return Packing(groups, device)
 
 

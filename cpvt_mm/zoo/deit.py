@@ -1,4 +1,4 @@
-"""Formats of DeiT (arXiv 2012.12877), whose sizes are those of CPVT, in timm and mmpretrain."""
+"""Weight formats of DeiT (arXiv 2012.12877) in timm and mmpretrain. DeiT has the same sizes as CPVT."""
 from .plain import BLOCK, REGISTERS, STEM, TABLE, PlainFormat
 from .renaming import block
 

@@ -3,7 +3,7 @@ from .pyramid import BLOCK, SR
 from .renaming import Format, Names, block
 
 PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
-FOREIGN = r'^(norm_list\.\d|norm_after_stage[012]\.)'  # norms between stages, which are not those of `out_norm`
+FOREIGN = r'^(norm_list\.\d|norm_after_stage[012]\.)'  # norms between stages; `out_norm` is something else
 
 TWINS = Format(
     'twins or timm', 'PyramidCPVT', ('patch_embeds.0.proj.weight', 'blocks.0.0.attn.kv.weight'),

@@ -45,9 +45,9 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
-    """Writes CamVid, found in `source`; yields the number of images written so far.
+    """Writes the CamVid images in `source` in mmseg's layout, and yields the number of images written so far.
 
-    The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
+    The layout consists of `images/{train,val,test}`, JPEG files with quality 95, and `annotations/{train,val,test}`,
     label maps. `root` is created when the dataset is complete.
     """
     with whole_folder(root) as unfinished:

@@ -29,9 +29,9 @@ OUTPUTS = {'class token': 'cls_token', 'GAP': 'gap'}
 
 
 def draw(place: tuple[int, int], count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Draws images `(count, 3, SIDE, SIDE)`, each with a shape whose centre is in one quarter, and their classes.
+    """Draws images `(count, 3, SIDE, SIDE)`, each with a shape in one quarter, and returns them with their classes.
 
-    Shapes touch neither the border of the image nor that of the quarter.
+    The shapes do not touch the borders of the image or of the quarter.
     """
     images, labels, room = [], [], SIDE / 2 - 2 * RADIUS - 1
     for index in range(count):

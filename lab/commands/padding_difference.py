@@ -38,7 +38,9 @@ OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
 
 @dataclass(frozen=True)
 class Difference:
-    """The RMS of a map's difference relative to its variation, that of each cell `(h, w)`, and the largest."""
+    """How much a map differs: the RMS relative to the map's variation, this RMS for each cell `(h, w)`, and the
+    maximum.
+    """
     error: float
     max_abs: float
     cells: Tensor

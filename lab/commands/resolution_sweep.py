@@ -32,7 +32,8 @@ METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
 
 
 def parse_size(text: str) -> str:
-    """Checks that a text is such as '512' or '1333x800', width first; returns that of a square as one number."""
+    """Checks a size such as '512' or '1333x800' (width first), and returns it. The size of a square becomes one number.
+    """
     width, height = parse_sides(text)
     return f'{width}' if width == height else text
 

@@ -51,10 +51,10 @@ def source_of(address: str) -> Source | None:
 
 @contextmanager
 def fetched(path: str | Path) -> Iterator[str | Path]:
-    """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]`, or address that `source_of` knows.
+    """Yields a local file for a path, a URL, `hf://owner/name[@revision][/FILE]`, or an address that `source_of` knows.
 
-    Files from http(s) stay in torch's cache, those of the hub in that of huggingface_hub, which also finds the token.
-    A failed download and a wrong checksum are UserErrors. A local path is not checked.
+    Downloads stay in the cache of torch (http, https) or of huggingface_hub (hf), which also reads your token. A failed
+    download and a wrong checksum raise a UserError. Local paths are not checked.
     """
     address = str(path)
     if source := source_of(address):

@@ -72,14 +72,18 @@ def _check_readers(part: nn.Module, given: list[int]) -> None:
 
 
 def bands_loader(pipeline: Any) -> dict[str, Any] | None:
-    """Returns the part of a config of a pipeline, or of what has one, that is a LoadBandsFromFile, or None."""
+    """Returns the config of the first LoadBandsFromFile in a pipeline or in a part that contains pipelines; None
+    without one.
+    """
     return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns mean and standard deviation (zeros and ones by default), and whether images are RGB, not BGR.
+    """Returns mean and standard deviation (defaults: zeros and ones), and whether the model expects RGB images instead
+    of BGR.
 
-    They are those of the data preprocessor, or those of `Normalize` in the pipeline after `LoadBandsFromFile`.
+    The values come from the data preprocessor, or from the `Normalize` transform in a pipeline with
+    `LoadBandsFromFile`.
     """
     if loader := bands_loader(cfg.get('test_dataloader')):
         step = next((part for _, part in walk(cfg.test_dataloader) if part.get('type') == 'Normalize'), {})

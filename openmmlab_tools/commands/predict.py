@@ -96,7 +96,7 @@ def predict(args: argparse.Namespace) -> None:
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     known = inferencer.score_thr
     score_thr = scores if '' in scores else {**(known if isinstance(known, Mapping) else {'': known}), **scores}
-    least_scores(score_thr, inferencer.model.dataset_meta['classes'])  # which refuses names that it does not know
+    least_scores(score_thr, inferencer.model.dataset_meta['classes'])  # raises a UserError for unknown names
     with held(folder), Progress(disable=not sys.stdout.isatty()) as progress:
         in_tiles = progress.add_task('Tiles', visible=False)
 

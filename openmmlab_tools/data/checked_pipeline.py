@@ -87,7 +87,7 @@ def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -
 
 
 def _check_sizes(sample: SampleFiles, data: dict[str, Any], label_map: tuple[int, int] | None = None) -> None:
-    """Raises a UserError if the size of a loaded image differs from its annotation, or from that of its label map."""
+    """Raises a UserError if a loaded image has another size than its annotation or its label map."""
     for finding in compare_sizes(sample, tuple(data['ori_shape'][:2]), label_map):
         raise UserError(f'{finding.sentence}: {finding.kind.remedy} (the command check finds all).')
 

@@ -1,4 +1,5 @@
-"""At which scale images are shown, in training and in predictions: pixels that a model gets, by those of the image."""
+"""Scales at which images are shown in training and in predictions: pixels of the model's input per pixel of the image.
+"""
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ class Trained(NamedTuple):
     most: float
 
     def note(self, scales: Sequence[float]) -> str:
-        """Returns how scales differ from those of training, if one is far; else ''."""
+        """Returns a sentence if a scale is far from the scales in training; else ''."""
         far = [scale for scale in scales if not self.least / FAR <= scale <= self.most * FAR]
         return '' if not far else (
             f'shown at {_range(min(far), max(far))} times their size, but in training images of {self.size[1]} x '

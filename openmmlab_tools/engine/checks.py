@@ -27,10 +27,10 @@ def check_metrics(model: nn.Module, evaluators: Mapping[str, Any]) -> None:
 
 
 class SameClassesHook(Hook):
-    """Compares the classes of a checkpoint with those of the test data; see `check_classes`."""
+    """Compares the classes in a checkpoint with the classes in the test data (see `check_classes`)."""
 
     def __init__(self, checkpoint: str | Path) -> None:
-        self.checkpoint = checkpoint  # the name that the user has given
+        self.checkpoint = checkpoint  # as the user wrote it
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         tested = classes_of(runner.test_loop.dataloader.dataset)

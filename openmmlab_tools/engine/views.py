@@ -10,7 +10,7 @@ from mmengine.runner import Runner
 from openmmlab_tools.checkpoints.fitting import inner
 from openmmlab_tools.errors import UserError, show
 
-SCALES = (1., 0.75, 1.25)  # the first view, without a flip, is that of a test without views
+SCALES = (1., 0.75, 1.25)  # the first view without a flip is the same as in a test without views
 OWN = 'write tta_model and tta_pipeline into the config, as configs of mmdet and mmseg do'
 
 

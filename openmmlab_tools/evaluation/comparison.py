@@ -77,7 +77,7 @@ def differences(pairs: Sequence[Pair], kind: str, count: int = DRAWS) -> dict[st
     """Returns the difference of each metric of a kind; `count` is the number of draws, and of random swaps."""
     first, second = ([*side] for side in zip(*pairs, strict=True))
     draws, swaps = Draws(len(pairs), count=count), swapped(len(pairs), count)
-    # The weights are for the results of the first model, then for those of the second one.
+    # Weights for the images of the first model come first, then weights for the images of the second model.
     none, stay = np.zeros_like(draws.weights), 1 - swaps
     first_metrics, other = (KINDS[kind]([*first, *second], kind, np.block(weights)) for weights in (
         [[draws.weights, none], [stay, swaps]], [[none, draws.weights], [swaps, stay]]))

@@ -35,10 +35,10 @@ KINDS = dict(bbox=box_metrics, segm=box_metrics, regions=pixel_metrics, boundari
 
 
 class Draws:
-    """Draws of images, as weights: how often an image occurs in each draw.
+    """Random draws of images. A weight is the number of times that an image occurs in a draw.
 
     Attributes:
-        weights: Those of all images once, of all but one unit, of halves, and of draws with replacement, `(R, I)`.
+        weights: `(R, I)`: one draw with all images, draws that leave out one unit, halves, and draws with replacement.
     """
 
     def __init__(self, images: int, seed: int = 0, count: int = DRAWS) -> None:

@@ -14,13 +14,13 @@ SCORE, IOU = 0.3, 0.5
 
 
 class Matches(NamedTuple):
-    """Predicted boxes that count, `(N,)`, and objects that count, `(M,)`; those on crowds, and crowds, do not.
+    """Matched boxes and objects. Crowds, and boxes on crowds, are left out: N boxes and M objects remain.
 
     Attributes:
-        predicted: The labels of boxes.
-        true: The labels of their objects, the number of classes for boxes without one.
-        scores: The scores of boxes, float64.
-        objects: The number of objects of each class, `(num_classes,)`.
+        predicted: The labels of the boxes, `(N,)`.
+        true: The labels of the objects that they match, `(N,)`; the number of classes for boxes without an object.
+        scores: The scores of the boxes, `(N,)`, float64.
+        objects: The number of objects in each class, `(num_classes,)`.
     """
     predicted: np.ndarray
     true: np.ndarray

@@ -33,7 +33,7 @@ AP = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 KINDS = ('bbox', 'segm', 'proposal')
 
 
-@METRICS.register_module(name=['CocoMetric', 'FastCocoMetric'])  # the second name is that of earlier releases
+@METRICS.register_module(name=['CocoMetric', 'FastCocoMetric'])  # earlier releases used the second name
 class CocoMetric(BaseMetric):
     """COCO's metric with the arguments and results of mmdet's CocoMetric, for any ids. hotcoco computes it.
 
@@ -107,7 +107,7 @@ class CocoMetric(BaseMetric):
             return {}
         annotated = COCO(true)
         loaded = {kind: annotated.load_res([
-            {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas are those of masks
+            {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas come from masks
             | dict(image_id=numbers[self._id(one['image_id'])], category_id=one['category_id'] + 1)
             for one in by_score(boxes)]) for kind, boxes in found.items()}
         if {'bbox', 'segm'} & {*self.metrics}:

@@ -85,7 +85,7 @@ class ScaleHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if seen := runner.message_hub.runtime_info.get(KEY):
             checkpoint['meta'][KEY] = summarized(seen)
-        elif KEY in self.meta:  # before the first iteration, the model is that of the checkpoint it starts from
+        elif KEY in self.meta:  # before the first iteration, the weights are still those of the start checkpoint
             checkpoint['meta'][KEY] = self.meta[KEY]
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ from openmmlab_tools.texts import label, printable
 
 from .checkpoint import best_checkpoints
 
-# So many validations stand beside each other, and so many classes are named at the beginning.
+# The number of validations in a table, and the number of classes that are named at the start of a run.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
 VALIDATIONS = 'validations'  # the key of the message hub for the metrics by iteration
 
@@ -119,7 +119,7 @@ class ReportHook(Hook):
         if self.report and is_main_process():
             hooks = {type(hook).__name__ for hook in runner.hooks}
             is_exact = runner.test_loop.dataloader.batch_size == 1 or 'BatchInvariantHook' in hooks
-            # Its thresholds.json replaces that of this hook.
+            # The report overwrites the thresholds.json that this hook has written.
             self.report.write(self.gathered, is_exact, self.hidden, f'{runner.cfg.filename}, {runner.cfg.load_from}',
                               Path(runner.log_dir), inner(runner.model))
 

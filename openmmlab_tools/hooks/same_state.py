@@ -1,5 +1,5 @@
-"""Comparison of a resumed run with that of its checkpoint: settings, optimizer, schedules, and gradients of an
-accumulation that is under way (`optim_wrapper.accumulative_counts` is more than 1).
+"""Compares a resumed run with the run of its checkpoint: settings, optimizer, schedules, and gradients that are still
+being accumulated (if `optim_wrapper.accumulative_counts` is more than 1).
 """
 import re
 from collections.abc import Iterator, Mapping
@@ -74,13 +74,14 @@ def state_of(runner: Runner) -> dict[str, str]:
 
 
 def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -> None:
-    """Ends all ranks with a UserError if a checkpoint, after `batches` of its last epoch, is of another kind of run, or
-    of a longer one. Those of plain mmengine do not tell their kind.
+    """Ends all ranks with a UserError if a checkpoint comes from a run with other settings, or from a longer run.
+
+    `batches` is the number of batches in its last epoch. Checkpoints of plain mmengine do not contain the settings.
     """
     meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
     fault = differences(now, meta.get(STATE, now))
     for group, own in zip(checkpoint['optimizer']['param_groups'], runner.optim_wrapper.param_groups, strict=False):
-        group.update({key: own[key] for key in ('fused',) if key in own})  # which changes no more than the last bits
+        group.update({key: own[key] for key in ('fused',) if key in own})  # it changes only the last bits of results
     saved, own = (len(schedulers or ()) for schedulers in (checkpoint.get('param_schedulers'), runner.param_schedulers))
     if saved != own and not fault:
         fault = f'param_scheduler has {own} entries, but the checkpoint has the state of {saved}'

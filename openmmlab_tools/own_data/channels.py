@@ -19,10 +19,10 @@ READ_AS_8_BITS = (1, 3)  # channels of images of 16 bits that mmcv's loader read
 
 class Moments(NamedTuple):
     """Sums over pixels, for each channel."""
-    pixels: int  # of one channel, also those without a value
-    counts: np.ndarray  # `(C,)`: values
-    total: np.ndarray  # of values
-    squares: np.ndarray  # of values
+    pixels: int  # pixels in one channel, including pixels without a value
+    counts: np.ndarray  # `(C,)`: the number of values
+    total: np.ndarray  # the sum of the values
+    squares: np.ndarray  # the sum of their squares
     least: np.ndarray
     most: np.ndarray
 
@@ -60,7 +60,7 @@ def _sums(channel: np.ndarray) -> tuple[float, ...]:
 
 
 def joined(parts: Iterable[Moments]) -> Moments:
-    """Returns the moments of images together, of which there must be one, with equal channels."""
+    """Adds the moments of at least one image. All must have the same number of channels."""
     return reduce(lambda a, b: Moments(
         a.pixels + b.pixels, a.counts + b.counts, a.total + b.total, a.squares + b.squares,
         np.minimum(a.least, b.least), np.maximum(a.most, b.most)), parts)

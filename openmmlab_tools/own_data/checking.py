@@ -92,7 +92,7 @@ def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
 
 def check(plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
           ) -> list[tuple[Plan, list[Checked]]]:
-    """Checks files, and adds all findings, also those of the plans, each with the splits of its dataset."""
+    """Checks the files of all plans. Passes each finding, also the plans' own findings, with its splits to `add`."""
     results = []
     for plan in plans:
         splits, checks = ', '.join(plan.splits), []
@@ -117,7 +117,8 @@ def can_be_built(plans: Sequence[Plan], split: str) -> bool:
 
 
 def account_of(plan: Plan, account: Account) -> list[str]:
-    """Returns the account that was written with the labels of a dataset, or that of what mmdet uses of a COCO file."""
+    """Returns the account written with the labels; for other COCO files, counts the images and objects that mmdet uses.
+    """
     dataset: Any = plan.dataset
     file = Path(getattr(dataset, 'ann_file', None) or 'none')
     if (written := file.with_name(ACCOUNT)).is_file():

@@ -25,10 +25,10 @@ TASKS = dict(
     semantic=Task('mIoU', 0.1, (1024, 320), dict(type='LoadAnnotations'), 'PackSegInputs',  # a metric in percent
                   dict(type='IoUMetric', iou_metrics=['mIoU'])))
 FOR_CPU = ('nano', 'pvtv2-b0')  # archs whose configs have narrow necks and heads
-ITERS = (8000, 400)  # of training; for others, and for those of `FOR_CPU`
+ITERS = (8000, 400)  # training iterations: for other archs, and for archs in `FOR_CPU`
 BATCH = (8, 4)
-WARM_UP = 2, 500  # iterations at least, as with one the rate would never leave its start, and at most
-VALIDATIONS = (4, 20)  # at most; without early stopping, and with it
+WARM_UP = 2, 500  # the least and the most iterations; with one iteration, the rate would stay at its start
+VALIDATIONS = (4, 20)  # the most validations, without and with early stopping
 
 
 @dataclass(frozen=True)

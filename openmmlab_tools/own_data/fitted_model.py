@@ -25,7 +25,7 @@ from .image_sizes import Fit
 
 
 def is_for_cpu(model: dict[str, Any]) -> bool:
-    """Tells whether a backbone of a model, or of a part of it, is one of `FOR_CPU`."""
+    """Returns whether a model contains a backbone whose arch is in `FOR_CPU`."""
     return any(arch_of(part) in FOR_CPU for path, part in walk(model) if path[-1:] == ('backbone',))
 
 

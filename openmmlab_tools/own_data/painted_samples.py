@@ -19,15 +19,17 @@ from openmmlab_tools.texts import label
 
 SCOPES = ('mmdet', 'mmseg')  # whose samples are painted
 COLUMNS, ROWS = 4, 3
-SIDE = 4.  # of a sample, in inches
-MOST = 100  # objects of a sample: more take minutes, and hide each other
-LARGEST, MEMORY = 1000, 5e8  # pixels of a side to paint, and of the masks of a sample
+SIDE = 4.  # side of a drawn sample, in inches
+MOST = 100  # drawn objects in a sample: more objects take minutes to draw, and hide each other
+LARGEST, MEMORY = 1000, 5e8  # the most pixels along a side of a drawn sample, and in all masks of a sample
 
 
 def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
-    """Paints annotations of at most 12 samples, not augmented, from the config of a dataset of mmdet or mmseg. Of
-    several datasets in it, the first is painted. Of many objects, every so many are painted, and the title tells how
-    many. Large images are scaled. Returns None if no sample can be loaded, or none has boxes or a label map.
+    """Draws the annotations of at most 12 samples, not augmented, from a dataset config of mmdet or mmseg.
+
+    If the config contains several datasets, it draws the first one. If a sample has more than `MOST` objects, it draws
+    every n-th object, and the title gives the number of drawn objects. Large images are scaled down. Returns None if no
+    sample can be loaded, or if no sample has boxes or a label map.
     """
     _, part = next(unwrap(dataset, ''))
     pipeline = [step for step in dicts(part.get('pipeline'))

@@ -122,7 +122,7 @@ def size_as_loaded(image: Image.Image) -> tuple[int, int]:
 def orientation(image: Image.Image) -> int:
     """Returns how mmcv's loader turns an image, as EXIF numbers it: 1 for not at all, 5 to 8 if it changes sides."""
     kind = 'JPEG' if image.format == 'MPO' else str(image.format)
-    if kind == 'TIFF' or not is_turned(kind):  # Pillow itself has turned those of TIFF
+    if kind == 'TIFF' or not is_turned(kind):  # Pillow has already turned TIFF images
         return 1
     try:
         number = image.getexif().get(EXIF_ORIENTATION, 1)

@@ -113,7 +113,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         check_fits(model, opened)  # mmengine would load what fits, and ignore the rest
         model.cfg = cfg
         content = opened.as_mmengine_has_it()
-        if not trained_classes(opened.meta):  # it would take those of COCO or of Cityscapes, with a warning
+        if not trained_classes(opened.meta):  # else mmengine would assume the classes of COCO or Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
             content['meta'] = dict(opened.meta, dataset_meta={key: metainfo.get(key) for key in ('classes', 'palette')})
         self._load_weights_to_model(model, content, cfg)
@@ -220,7 +220,9 @@ def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
 
 def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None,
          whole: tuple[int, int] | None = None) -> list[Prediction]:
-    """Predicts a batch of images, or of tiles of a `whole` one, of one size unless the model takes several."""
+    """Predicts a batch of images, or a batch of tiles from an image of size `whole`. All must have one size, unless the
+    model supports several.
+    """
     inputs = [_input(inferencer, one) for one in batch]
     meta = dict(inferencer.model.dataset_meta)
     meta['classes'] = trained_classes(dict(dataset_meta=meta))
@@ -252,6 +254,6 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
                 inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
             tell(first + len(batch), len(tiles))
             for prediction in predictions:
-                yield replace(prediction, image=None)  # pixels of all tiles would be those of the image
+                yield replace(prediction, image=None)  # else the pixels of all tiles would stay in memory
 
     return replace(join(parts(), tiles, one.size), image=one.image)

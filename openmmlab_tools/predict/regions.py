@@ -13,10 +13,10 @@ BYTES = 7  # of memory for a pixel of an image that is read as a whole: 4 in Pil
 
 
 class Regions:
-    """Pixels of a TIFF file, `(H, W, 3)`, RGB, uint8, of which `regions[rows, columns]` reads those of two slices.
+    """A TIFF file of which only the needed pixels are read: `regions[rows, columns]` returns `(h, w, 3)`, RGB, uint8.
 
     Attributes:
-        size: Height and width.
+        size: Height and width of the image.
     """
 
     def __init__(self, path: Path) -> None:

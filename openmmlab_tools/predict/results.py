@@ -100,7 +100,7 @@ class Results:
         self.written.add(path)
 
     def finish(self) -> None:
-        """Writes the boxes, and tells of files that could be taken for those of this run."""
+        """Writes the boxes, and warns about files in the folder that this run has not written."""
         if self.predictions.name == PREDICTIONS:
             write_text(self.predictions, json.dumps(to_coco(self.found)))
             self.written.add(self.predictions)

@@ -29,7 +29,7 @@ Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Name
 
 
 class Named(NamedTuple):
-    """An image and the name for what is made of it."""
+    """An image, and the name for its results."""
     name: str
     image: Picture  # a file, or `(H, W, 3)`, RGB, uint8; see `images_of`
 

@@ -27,7 +27,7 @@ OTHER = [2, 3, 0, 1]  # the edge on the other side
 
 
 class Tile(NamedTuple):
-    """Rows and columns of an image that are one tile, and those of its core."""
+    """The rows and columns of a tile in its image, and the rows and columns of the tile's core."""
     rows: slice
     columns: slice
     core_rows: slice
@@ -35,7 +35,7 @@ class Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tiles of `side` x `side` pixels, of which neighbours have `overlap` pixels in common or more, and their scale."""
+    """Tiles with `side` x `side` pixels. Neighbouring tiles overlap by at least `overlap` pixels."""
     side: int
     overlap: int
     scale: TileScale = 'train'

@@ -34,14 +34,14 @@ HEADINGS = dict(
     group=('isgroupof',),
     shape=('regionshapeattributes',), attributes=('regionattributes',))
 BOX_WORD = re.compile(r'^(bndbox|bbox|box|roi)')
-OF_BOX = dict(x='left', y='top', w='w', h='h', width='w', height='h')  # behind such a word
-# Headings that say nothing about boxes: those of Open Images and VIA.
+OF_BOX = dict(x='left', y='top', w='w', h='h', width='w', height='h')  # headings after `BOX_WORD`
+# Headings in files of Open Images and VIA that are not about boxes.
 KNOWN = frozenset(('source', 'confidence', 'isoccluded', 'istruncated', 'isdepiction', 'isinside', 'filesize',
                    'fileattributes', 'regioncount', 'regionid'))
 ASKED = ('filename', 'class', 'xmin', 'ymin', 'xmax', 'ymax')  # what the headings should be
 CORNERS = ('left', 'top', 'right', 'bottom')
-# Columns of files without headings: of Keras RetinaNet, makesense and SKU-110K. All but the name of the image, which
-# has the suffix of one, and the class are numbers.
+# Columns in files without headings: Keras RetinaNet, makesense and SKU-110K. The image is a file name with a suffix,
+# the class is a text, and all other columns are numbers.
 BARE = (('image', *CORNERS, 'name'), ('name', 'left', 'top', 'w', 'h', 'image', 'width', 'height'),
         ('image', *CORNERS, 'name', 'width', 'height'))
 SUFFIXES, DELIMITERS = ('.csv', '.tsv', '.txt'), ',;\t|'

@@ -50,8 +50,10 @@ class Counted(dict[int, int]):
 
 
 def find_label_maps(folder: Folder) -> list[Path]:
-    """Returns images that are label maps by their names, or lie beside a JPEG of the same name; those of JPEG and GIF
-    only if there are no others, and of Cityscapes, those of one kind.
+    """Returns images that are label maps: their names say so, or a JPEG with the same name is in the same folder.
+
+    JPEG and GIF files are returned only if there are no other label maps. From Cityscapes, one kind of files is
+    returned.
     """
     photos = {path.with_suffix('') for path in folder.images if path.suffix.lower() not in SUFFIXES}
     maps = [path for path in folder.with_suffix(*SUFFIXES) if folder.is_label(path) or path.with_suffix('') in photos]
@@ -63,9 +65,10 @@ def find_label_maps(folder: Folder) -> list[Path]:
 
 
 def unnamed_label_maps(folder: Folder) -> tuple[list[Kind], str] | None:
-    """Finds label maps by their content, among images that have the rest of their names in common: those of one kind,
-    such as a folder or a word at the end, have few colours, and those of the other many. Returns their kinds, and a
-    sentence; None if there are none.
+    """Finds label maps by their content. Returns their kinds, and a sentence about them; None if there are none.
+
+    A kind is a folder, or a word at the end of the name. Two kinds belong together if the rest of their names is equal.
+    The kind with few colours contains label maps if the other kind has many colours.
     """
     by_kind: dict[Kind, dict[str, Path]] = {}
     for path in folder.images:
@@ -326,7 +329,8 @@ def _look_like_objects(paths: Sequence[Path], counts: Sequence[dict[int, int]]) 
 
 
 def find_table(folder: Folder, named: Path | None) -> ClassTable | None:
-    """Reads the table that a user named, or else that of `TABLES` which is nearest to the root; None if there is none.
+    """Reads the table of classes that the user named, or the table in `TABLES` nearest to the root; None without a
+    table.
     """
     paths = [named] if named else sorted((path for path in folder.files if path.name.lower() in TABLES),
                                          key=lambda path: (len(path.parts), TABLES.index(path.name.lower())))

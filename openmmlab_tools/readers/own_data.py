@@ -71,7 +71,7 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
 
 
 def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
-    """Takes the images of other data for validation; a UserError if they are of another kind."""
+    """Uses the images of other data for validation. Raises a UserError if its labels are of another kind."""
     if other.form != data.form or other.is_semantic != data.is_semantic:
         raise UserError(f'{val} has {other.form}, but {data.root} has {data.form}: name data of the same kind.')
     data.pixels += other.pixels
@@ -159,7 +159,7 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     files[YOLO], files[CSV] = labels_of_yolo(folder), find_csv(folder)
     files[LABEL_MAPS] = _label_maps(folder, files[COCO])
     if len([*filter(None, files.values())]) > 1 and not any(path.stat().st_size for path in files[YOLO]):
-        files[YOLO] = []  # empty files say nothing beside others
+        files[YOLO] = []  # empty files do not count as YOLO if another layout was found
     return files
 
 
@@ -172,7 +172,7 @@ def _label_maps(folder: Folder, panoptic: Sequence[Path]) -> list[Path]:
 
 
 def task_for(data: LabelledData, task: str | None, of_model: str | None) -> str:
-    """Returns the task: the given one, or that of the model, or the most that the annotations allow."""
+    """Returns the task: the given task, else the model's task, else the task that uses most of the annotations."""
     bare, total = without_masks(data)
     possible = ['semantic'] if data.is_semantic else ['boxes'] if bare else ['instances', 'boxes']
     task = task or of_model or possible[0]

@@ -7,8 +7,8 @@ from openmmlab_tools.readers.form.folder import Folder, head, peek
 
 from .layouts import COCO, CVAT, LABEL_STUDIO, LABELME, VOC
 
-LINES = 4096  # bytes of the first lines of a text file
-ENDS = 2**18, 2**26  # bytes of both ends of a file with keys: first so many, and if they say nothing, more
+LINES = 4096  # bytes to read from the beginning of a text file
+ENDS = 2**18, 2**26  # bytes to read from both ends of a file with keys; the second number if the first is not enough
 KEYS = re.compile(rb'"([\w -]{1,40})"\s*:')
 TAGS = re.compile(rb'<([A-Za-z_][\w.-]{0,40})[\s>/]')
 CONVERT = 'write a COCO JSON file with images, categories and annotations'
@@ -184,7 +184,7 @@ def of_lines(name: str, start: bytes) -> Tool | None:
 
 
 def text_of(start: bytes) -> str:
-    """Returns the beginning of a text, in UTF-16 if it has its mark, with one kind of line ends."""
+    """Decodes the beginning of a text file (UTF-16 if it begins with the mark of UTF-16) and unifies its line ends."""
     encoding = 'utf-16' if start.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig'
     return start.decode(encoding, 'replace').replace('\r\n', '\n').lstrip()
 

@@ -61,7 +61,9 @@ def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, s
 
 
 def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
-    """Returns for each of the kept `dets (N, 5)` its index, and those of the boxes that it suppresses."""
+    """Returns for each box that NMS keeps a list of indices: the box itself, and the boxes that it suppresses. `dets`
+    is `(N, 5)`.
+    """
     rows = dets.float().cpu().numpy()
     order = dets[:, 4].sort(descending=True)[1].cpu().numpy()
     groups = []
@@ -95,7 +97,7 @@ def _iou(box: np.ndarray, boxes: np.ndarray, offset: int) -> np.ndarray:
 
 
 def _without(indices: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-    """Drops entries in mmcv's order: the last one takes the place of one that is dropped."""
+    """Drops entries in the order of mmcv: the last entry moves to the place of the dropped entry."""
     left, at = list(zip(indices.tolist(), dropped.tolist(), strict=True)), 0
     while at < len(left):
         if left[at][1]:

@@ -49,7 +49,9 @@ def _one_hot(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _signed(input: Tensor, target: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """Returns logits with the sign of their class, of which both terms of the loss are one function, and its scale."""
+    """Returns logits with the sign of the target, so that one function computes both terms of the loss, and their
+    scale.
+    """
     x, positive = full(input), _one_hot(input, target)
     scale = torch.where(positive, -alpha, alpha - 1.).to(x.dtype)
     if weight.numel():
@@ -58,7 +60,7 @@ def _signed(input: Tensor, target: Tensor, weight: Tensor, alpha: float) -> tupl
 
 
 def _of_target(softmax: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the probability of the target, its logarithm, and the scale of the sample, each `(N,)`."""
+    """Returns the probability of the target class, its logarithm, and the scale of each sample, all `(N,)`."""
     known = target.clamp(min=0)
     p = full(softmax).gather(1, known[:, None])[:, 0]
     scale = (target >= 0).to(p.dtype)

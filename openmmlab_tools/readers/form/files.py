@@ -55,7 +55,7 @@ def sort_files(files: Iterable[Path], hidden: Iterable[Path], root: Path, roles:
 
 
 def to_patterns(names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns names by pattern: in each folder those of one suffix, and of one end such as `_mask`."""
+    """Groups file names by folder, by suffix, and by a word at the end of the name such as `_mask`."""
     groups = _grouped(names, lambda path: (path.parent.as_posix(), _end_of(path), path.suffix))
     if len(groups) > MOST_PATTERNS:
         groups = _grouped(names, lambda path: (path.parent.as_posix(), '', path.suffix))

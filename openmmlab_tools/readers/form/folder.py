@@ -79,13 +79,13 @@ class Pairs(NamedTuple):
     """Images with their annotation files."""
     of_image: dict[Path, Path]
     alone: list[Path]  # annotation files without an image
-    second: list[Path]  # those of images that have a nearer one, or of the kind of such files
+    second: list[Path]  # further files of images that have a nearer one, and files of the same kind
 
 
 class _Place(NamedTuple):
     """The names of folders from the root to one of them, and what they mean."""
     parts: tuple[str, ...]
-    key: tuple[str, ...]  # without words that say what files are: images and labels of one key belong together
+    key: tuple[str, ...]  # the parts without words such as `images`: images and labels with equal keys belong together
     is_for_labels: bool
 
 
@@ -95,7 +95,7 @@ class Folder:
     def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
         self.root = Path(os.path.abspath(root))
         self._roots = (self.root, *also)
-        self._kinds = set[Kind]()  # of images that are label maps, as their content says
+        self._kinds = set[Kind]()  # kinds of images whose content shows that they are label maps
         self._places: dict[Path, _Place] = {}
         self._images_of: dict[Path, tuple[int, Path] | None] = {}
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
@@ -162,7 +162,7 @@ class Folder:
             bool(self._kinds) and kind_of(path) in self._kinds)
 
     def take_for_labels(self, kinds: Iterable[Kind]) -> None:
-        """Takes images of some kinds for label maps, which their names do not say."""
+        """Marks images of some kinds as label maps, because their names do not show it."""
         self._kinds.update(kinds)
         self._images_of.clear()
 
@@ -323,14 +323,14 @@ def _agreement(text: str, place: Path) -> int:
 
 
 def contradicts(said: Sequence[str], there: Sequence[str]) -> bool:
-    """Returns whether folders of a path and those of a place differ by a number, as `cam1` and `cam2` do."""
+    """Returns whether folders in two paths differ by a number only, such as `cam1` and `cam2`."""
     only_said, only_found = ([part for part in a if part not in b] for a, b in ((said, there), (there, said)))
     return any(re.sub(r'\d+', '0', part) == re.sub(r'\d+', '0', other) and not part.isdecimal()
                for part in only_said for other in only_found)
 
 
 def of_other_split(said: Sequence[str], place_parts: Sequence[str]) -> bool:
-    """Returns whether folders of a path and those of a place name different splits."""
+    """Returns whether the folders in two paths name different splits, such as `train` and `val`."""
     here, there = ({split for part in parts if (split := split_in(part))} for parts in (said, place_parts))
     return bool(here and there) and here.isdisjoint(there)
 
@@ -353,7 +353,7 @@ def head(path: Path, size: int) -> bytes:
 
 
 def peek(path: Path, most: int = MOST_PEEKED) -> bytes:
-    """Returns the content of a file, or of a larger one both ends, together `most` bytes, to tell its format."""
+    """Returns the content of a file. If it has more than `most` bytes, returns its beginning and its end."""
     size = path.stat().st_size
     with path.open('rb') as file:
         if size <= most:
@@ -377,5 +377,5 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads the lines of a file of text that are not blank, stripped; see `read_text`."""
+    """Reads the lines of a text file, stripped, without blank lines (see `read_text`)."""
     return [line.strip() for line in re.split(r'[\r\n]+', read_text(path)) if line.strip()]

@@ -14,17 +14,17 @@ from .splits import complete
 
 
 class RecordObject(NamedTuple):
-    """An object of a record, or a reason to leave it out."""
-    name: str = ''  # of its class
+    """An object in a record, or the reason why it is left out."""
+    name: str = ''  # its class
     shape: Shape | None = None
-    group: object = None  # objects of one class and group are one; None: it is alone
-    left: str = ''  # the reason, see `Account.leave`
-    records: int = 1  # how many of the source became it
+    group: object = None  # objects with the same class and group are joined; None: not joined
+    left: str = ''  # the reason to leave it out, see `Account.leave`
+    records: int = 1  # the number of records in the source for this object
     ignored: str = ''  # see `LabelledObject`
 
 
 class Record(NamedTuple):
-    """A file says this about an image."""
+    """The content of a file, or of a part of a file, about one image."""
     where: str  # the file, or a part of it, for messages
     texts: Sequence[str]  # what may be its path, the surest first
     objects: Iterable[RecordObject]
@@ -37,7 +37,7 @@ Parse = Callable[[Path, Account], Iterable[Record]]  # the records of a file
 
 
 def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, file_kind: str, parse: Parse) -> LabelledData:
-    """Reads a layout with a file for each image; `file_kind` is the name of such a file."""
+    """Reads a layout with one annotation file for each image. `file_kind` names such a file in messages."""
     account, record_of = data.account, cache(lambda path: next(iter(parse(path, data.account))))
     pictures, unused = pictures_of(files, folder, file_kind, data, lambda path: record_of(path).texts[0])
     for picture in pictures:
@@ -51,7 +51,7 @@ def read_each(files: Sequence[Path], data: LabelledData, folder: Folder, file_ki
 
 
 def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: Parse) -> LabelledData:
-    """Reads a layout whose files are about many images; a UserError if none of these is there."""
+    """Reads a layout in which a file describes many images. Raises a UserError if none of these images exists."""
     account, known, lists = data.account, list[tuple[Picture, Record]](), dict[str, list[Path]]()
     for path in files:
         bases = path.parent, path.parent / 'images'
@@ -86,7 +86,7 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
 
 
 def fill(picture: Picture, record: Record, account: Account) -> None:
-    """Gives an image the objects of its record; those of one class and group become one."""
+    """Adds the objects of a record to its image. Records with the same class and group become one object."""
     where, groups = record.where.rstrip(','), dict[tuple[str, object], list[RecordObject]]()
     for index, instance in enumerate(record.objects):
         account.seen['objects'] += instance.records
