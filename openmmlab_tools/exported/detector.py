@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from openmmlab_tools.registry import MODELS
 
-from .opening import digest_of
-from .runtimes import load
+from .opening import open_file
 
 MASK_THRESHOLD = 0.5  # of probabilities, as in mmdet's configs
 
@@ -29,9 +28,10 @@ class ExportedDetector(BaseDetector):
 
     def __init__(self, file: str, data_preprocessor: dict[str, Any] | None = None) -> None:
         super().__init__(data_preprocessor)
-        self.run, outputs, _ = load(Path(file))
-        self.register_buffer('digest', digest_of(Path(file)))
-        if 'masks' in outputs:
+        loaded, digest = open_file(Path(file))
+        self.run = loaded.run
+        self.register_buffer('digest', digest.clone())
+        if 'masks' in loaded.outputs:
             self.mask_head = nn.Identity()  # by which mmdet, and checks of metrics, know that there are masks
 
     @torch.no_grad()

@@ -2,11 +2,13 @@
 import hashlib
 import importlib
 import json
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.config import Config
+from torch import Tensor
 
 from openmmlab_tools.checkpoints.loading import bands_loader, normalization
 from openmmlab_tools.checkpoints.reading import Checkpoint, open_checkpoint
@@ -32,19 +34,32 @@ def open_weights(cfg: Config, path: str | Path) -> Checkpoint:
         raise UserError(f'config {cfg.filename} is for {cfg.default_scope}, but exported files are models of '
                         f'{" or ".join(MODELS)}: pass a checkpoint.')
     file = Path(path)
-    loaded = load(file)
+    loaded, digest = open_file(file)
     check_model(loaded, file, cfg)
     module, kind, _ = MODELS[cfg.default_scope]
     importlib.import_module(module)  # registers the class
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')
     cfg.model = dict(type=f'openmmlab_tools.{kind}', file=str(file), data_preprocessor=preprocessor)
     meta = {name: json.loads(loaded.description[name]) for name in ('classes', 'palette') if name in loaded.description}
-    return Checkpoint(str(path), dict(meta=dict(dataset_meta=meta), state_dict=dict(digest=digest_of(file))))
+    return Checkpoint(str(path), dict(meta=dict(dataset_meta=meta), state_dict=dict(digest=digest)))
 
 
-def digest_of(file: Path) -> torch.Tensor:
-    """Returns a hash of a file: the only weights of its model, by which thresholds are found."""
-    return torch.tensor([*hashlib.sha256(file.read_bytes()).digest()], dtype=torch.uint8)
+class Opened(NamedTuple):
+    """An exported file that is loaded, and a hash of it: the only weights of its model, by which thresholds are found.
+    """
+    loaded: Loaded
+    digest: Tensor
+
+
+def open_file(file: Path) -> Opened:
+    """Loads and hashes an exported file; as long as it does not change, the next call returns the same."""
+    status = file.stat() if file.is_file() else None
+    return _open_version(file, status and (status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=1)  # what checks a file, and then the model that runs it, open the same file
+def _open_version(file: Path, version: tuple[int, int] | None) -> Opened:
+    return Opened(load(file), torch.tensor([*hashlib.sha256(file.read_bytes()).digest()], dtype=torch.uint8))
 
 
 def check_model(loaded: Loaded, file: Path, cfg: Config) -> None:

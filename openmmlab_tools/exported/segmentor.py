@@ -9,8 +9,7 @@ from torch import Tensor
 
 from openmmlab_tools.registry import MODELS
 
-from .opening import digest_of
-from .runtimes import load
+from .opening import open_file
 
 
 @MODELS.register_module()
@@ -25,8 +24,9 @@ class ExportedSegmentor(BaseSegmentor):
 
     def __init__(self, file: str, data_preprocessor: dict[str, Any] | None = None) -> None:
         super().__init__(data_preprocessor)
-        self.run = load(Path(file)).run
-        self.register_buffer('digest', digest_of(Path(file)))
+        loaded, digest = open_file(Path(file))
+        self.run = loaded.run
+        self.register_buffer('digest', digest.clone())
 
     @torch.no_grad()
     def encode_decode(self, inputs: Tensor, batch_data_samples: Sequence[Any] | None = None) -> Tensor:

@@ -49,6 +49,21 @@ def model_of(scope: str, file: Path) -> Any:
     return model
 
 
+@pytest.mark.parametrize('scope, outputs', [
+    ('mmdet', dict(dets=BOXES, labels=LABELS, images=IMAGES)), ('mmseg', dict(output0=torch.zeros(1, 2, 8, 8)))])
+def test_a_file_is_loaded_once_and_again_if_it_changes(
+        scope: str, outputs: dict[str, torch.Tensor], given: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+        ) -> None:
+    file = given(**outputs)
+    load, paths = runtimes.RUNTIMES['.onnx']['torch'], []
+    monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', dict(torch=lambda path: paths.append(path) or load(path)))
+    first = model_of(scope, file)
+    assert paths == [file]
+    file.write_bytes(b'other weights')
+    second = model_of(scope, file)
+    assert paths == [file] * 2 and not torch.equal(first.digest, second.digest)
+
+
 def sample(kind: type[BaseDataElement], height: int, width: int, factor: float = 2.) -> Any:
     size = round(height / factor), round(width / factor)
     return kind(metainfo=dict(img_shape=(height, width), ori_shape=size, scale_factor=(factor, factor)))
