@@ -11,7 +11,7 @@ STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels
 
 @dataclass(frozen=True)
 class PyramidArch:
-    """Widths and depths of the stages, one int for each of the four, and the parts of a pyramid."""
+    """The size and the parts of a pyramid. Each tuple contains one number for each of the four stages."""
     embed_dims: Sequence[int]  # channels of a token
     depths: Sequence[int]  # numbers of blocks
     num_heads: Sequence[int]  # each divides the stage's `embed_dims`

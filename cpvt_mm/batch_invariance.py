@@ -27,14 +27,14 @@ from mmseg.models import BaseSegmentor  # noqa: E402
 
 
 def make_batch_invariant(model: nn.Module) -> None:
-    """Makes predictions of a detector or segmentor independent of the other images of a batch, up to rounding.
+    """Makes the predictions of a detector or segmentor independent of the other images in a batch, up to rounding.
 
-    The backbone computes the maps of all images at once. Then `model.predict` runs on each image and its maps, with the
-    padding that the data preprocessor gives this image alone. Training does not change. If an image has fewer locations
+    The backbone computes the maps of all images at once. Then `model.predict` runs for each image with its maps. The
+    image is padded as if it were alone in the batch. Training does not change. If an image has fewer feature locations
     than `num_queries`, two-stage Deformable DETR and DINO use one query for each location, also in training.
 
     Raises:
-        UserError: If the model is no detector or segmentor, or its backbone is not of cpvt_mm with `padding='exact'`.
+        UserError: If the model is no detector or segmentor, or its backbone is not from cpvt_mm with `padding='exact'`.
     """
     if not isinstance(model, BaseDetector | BaseSegmentor):
         raise UserError(f'the model is a {type(model).__name__}, but only predictions of detectors of mmdet and '
@@ -62,7 +62,7 @@ class BatchInvariantHook(Hook):
 
 def predict_each(model: Any, predict: Callable[..., list[Any]], images: Tensor, samples: list[Any] | None = None,
                  **options: Any) -> list[Any]:
-    """Calls a model's `predict` for each image of a batch `(B, C, H, W)`, with the maps that all get in one pass."""
+    """Runs the backbone once for a batch `(B, C, H, W)`, and a model's `predict` for each image with its maps."""
     info = told_about(images)
     if info is None or len(images) == 1:  # without sizes, the backbone raises an error
         return predict(images, samples, **options)
@@ -91,7 +91,7 @@ def size_alone(preprocessor: Any, size: Size) -> Size:
 
 
 def describe_alone(sample: Any, size: Size, padded: Size) -> Any:
-    """Sets what libraries tell in a sample of the padding of a batch; returns the sample."""
+    """Sets the padding in the metainfo of a data sample as if its image were alone; returns the sample."""
     sample.set_metainfo(dict(batch_input_shape=padded, pad_shape=padded))
     if 'img_padding_size' in sample.metainfo:  # mmseg crops predictions by it
         sample.set_metainfo(dict(img_padding_size=(0, padded[1] - size[1], 0, padded[0] - size[0])))

@@ -3,7 +3,7 @@ import re
 from argparse import ArgumentTypeError
 
 Size = tuple[int, int]  # height and width, pixels
-# What the benchmark measures.
+# The measurements of the benchmark.
 MODES = ('forward', 'train')
 DTYPE_NAMES = ('fp32', 'tf32', 'bf16', 'fp16')
 PEER_NAMES = ('cpvt_mm', 'grouped', 'mmseg', 'mmpretrain', 'timm', 'pvt', 'pvtv2')

@@ -44,7 +44,9 @@ class AttentionMap:
         return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
 
     def of_query(self, query: Query) -> Tensor:
-        """Returns the weights that one query gives to the keys on the grid, `(heads, H', W')`, without class tokens."""
+        """Returns the attention weights from one query to the keys on the grid, `(heads, H', W')`, without class
+        tokens.
+        """
         row = 0
         if query != 'cls':
             x, y = query

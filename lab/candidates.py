@@ -31,7 +31,9 @@ class CannotMeasure(UserError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of PEERS, more arguments of its class, and the 'static' or 'dynamic' shapes to compile it for."""
+    """A backbone to measure: its name in PEERS, further arguments, and the shapes to compile it for, 'static' or
+    'dynamic'.
+    """
     name: str
     arguments: Arguments = field(default_factory=dict)
     shapes: Literal['static', 'dynamic'] | None = None

@@ -12,7 +12,7 @@ Values = Mapping[tuple[str, str], Seeds]
 
 @dataclass(frozen=True)
 class Cell:
-    """One variant of a study in one test."""
+    """The result of one variant of a study in one test."""
     variant: str
     test: str = '1x'
 

@@ -41,8 +41,8 @@ def _convolution_backward_flops(grad: Shape, x: Shape, weight: Shape, *args: Any
     return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(grad), transposed)
 
 
-# torch counts the fused attention of GPUs, but not that of the CPU. It ignores the groups of a convolution in the
-# backward pass.
+# torch counts fused attention on GPUs, but not on the CPU. In the backward pass, it ignores that convolutions have
+# groups.
 FLOPS = {
     torch.ops.aten.convolution_backward: _convolution_backward_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,

@@ -19,7 +19,7 @@ from openmmlab_tools.errors import UserError
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.texts import figure_text
 
-# Of ImageNet, for images without a config.
+# ImageNet's mean and standard deviation, for images without a config.
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
 # The position encodings that commands compare, by name.
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {

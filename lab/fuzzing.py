@@ -38,7 +38,9 @@ class Ending(NamedTuple):
 
 
 def run_alone(case: Case, memory: int, seconds: int) -> Ending:
-    """Runs a case in a process of its own, which may get so many bytes beyond those it starts with, and seconds."""
+    """Runs a case in its own process, with limits: `memory` in bytes, in addition to the memory at its start, and
+    `seconds`.
+    """
     started = time.monotonic()
     with tempfile.TemporaryFile('w+') as errors:
         child = os.fork()
@@ -77,7 +79,7 @@ def run_alone(case: Case, memory: int, seconds: int) -> Ending:
 
 
 def parser(doc: str | None, count: int) -> argparse.ArgumentParser:
-    """Makes a parser of what `fuzz` takes, with a default of `count`."""
+    """Makes the argument parser of a fuzzing command; `count` is the default number of cases."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument('--count', type=int, default=count, help='number of cases')
     made.add_argument('--seed', type=int, default=0, help='of the changes')

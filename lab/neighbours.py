@@ -26,9 +26,9 @@ def cut_patches(images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def nearest(features: Tensor, numbers: Tensor, count: int) -> Tensor:
-    """Returns the `count` nearest patches of each patch, `(N, count)`, the nearest first, only those of other images.
+    """Returns for each patch the `count` nearest patches in other images, `(N, count)`, the nearest first.
 
-    Features `(N, C)` are compared by their cosine after each channel has got mean 0 and variance 1.
+    The distance is the cosine of features `(N, C)`, after each channel was scaled to mean 0 and variance 1.
     """
     normal = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
     normal = normal / normal.norm(dim=1, keepdim=True).clamp(min=1e-6)

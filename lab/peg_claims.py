@@ -83,7 +83,7 @@ def corner(output: str, encoding: str = 'PEG', place: str = 'lower right') -> Ce
     return Cell(f'{output}, {encoding}', place)
 
 
-# Rows of `lab/commands/corner_classifier.py`; the lower right quarter is the farthest from that of the training.
+# Rows of `lab/commands/corner_classifier.py`. Training uses the upper left quarter; the lower right is the farthest.
 CORNER = [
     Claim('GAP', 'With PEG, GAP is better than the class token, in the quarter of the training', GAP,
           'more than a point', corner('GAP', place='upper left'), corner('class token', place='upper left')),

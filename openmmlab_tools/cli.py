@@ -101,7 +101,7 @@ def add_cfg_options(parser: ArgumentParser) -> None:
 
 
 def run_parser(description: str | None) -> ArgumentParser:
-    """Makes a parser of what training and testing take; see `parse_run_arguments`."""
+    """Makes a parser for the arguments of training and testing; see `parse_run_arguments`."""
     parser = command_parser(description)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "

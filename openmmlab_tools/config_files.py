@@ -23,8 +23,11 @@ from .libraries import require, without_pkg_resources_warning
 def read_config(name: str) -> Config:
     """Reads a config by path, or by a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
 
-    One in the pure Python style, whose types are classes, becomes one in the text style. Raises a UserError if it
-    cannot be read, or an ImportError if its library cannot be imported.
+    In the pure Python style, types are classes. Such a config is converted to the style in which types are names.
+
+    Raises:
+        UserError: If the config does not exist or cannot be read.
+        ImportError: If its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} is a folder: name a file.' if Path(name).is_dir() else
@@ -64,9 +67,9 @@ def _read(name: str) -> Config:
 def base_for(name: str, out: Path) -> Iterator[str]:
     """Yields the value of `_base_` with which a config at `out` inherits from config `name`.
 
-    From the pure Python style, none in the text style can inherit. Then `<name of out>_base.py` beside it, which must
-    not exist, gets the content of the config in the text style, and is the base. An error in the `with` block removes
-    it.
+    A config whose types are names cannot inherit from the pure Python style. For such a base, this writes a copy with
+    names to `<name of out>_base.py` in the folder of `out`, which must not exist, and yields the copy. If the `with`
+    block fails, the copy is removed.
     """
     cfg = _read(name)
     text = to_text_style(cfg, LIBRARIES)
@@ -121,9 +124,16 @@ def check_new(out: Path) -> None:
 
 
 def write_config(old: Config, new: Config, name: str, out: Path) -> None:
-    """Writes `new` as a config that inherits from `old`, which `read_config` reads by `name`, to a `.py` file `out`.
+    """Writes a config that inherits from another config and contains only the differences.
 
-    Raises a UserError if `out` exists, cannot be written, or cannot inherit from the config.
+    Args:
+        old: The config to inherit from.
+        new: The config to write.
+        name: The path or name of `old`, as for `read_config`.
+        out: The `.py` file to write. It must not exist.
+
+    Raises:
+        UserError: If `out` exists, cannot be written, or cannot inherit from `old`.
     """
     check_new(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))

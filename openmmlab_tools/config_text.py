@@ -53,7 +53,7 @@ def _one_line(value: Any) -> str:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):  # registries take their names, too
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):  # registries also accept names
         value = f'{value.__module__}.{value.__qualname__}'
     return without_templates(repr(value))
 
@@ -85,9 +85,11 @@ def comment(lines: Iterable[str]) -> str:
 
 
 def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
-    """Returns a config whose types are names of classes, not classes or places such as `mmdet.models.MaskRCNN`, and
-    whose `default_scope`, if it is None, is that of `libraries` that the model is of. Other configs stay unchanged.
-    Raises a UserError for a type that begins with a dot.
+    """Returns a config whose types are names, such as 'MaskRCNN', instead of classes or paths such as
+    `mmdet.models.MaskRCNN`.
+
+    If `default_scope` is None, it becomes the library in `libraries` that contains the model. Configs that already use
+    names stay unchanged. Raises a UserError for a type that begins with a dot.
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]

@@ -20,7 +20,7 @@ SHOWN = 'is_shown'  # the attribute of log records that are for readers
 
 
 class UserError(ValueError):
-    """An error whose message is one sentence: what is wrong, with the value, and what to do."""
+    """An error that the user can correct. The message says what is wrong, with the value, and what to do."""
 
 
 class FileFault(UserError):
@@ -40,7 +40,7 @@ class FileFault(UserError):
 
 
 class MissingFile(UserError, FileNotFoundError):
-    """A file that a user named does not exist; the message is the sentence of a UserError."""
+    """A file that the user named does not exist. The message is the same as for a UserError."""
 
 
 def check_range(name: str, value: Any, least: float, most: float = inf, is_whole: bool = False) -> None:

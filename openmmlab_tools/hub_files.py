@@ -43,7 +43,7 @@ def load_from_hub(cls: type[Model], load: Callable[..., Model], source: str | Pa
                         'check the network, or name a folder.') from error
     except UserError:
         raise
-    except Exception as error:  # of a damaged file, of the constructor, or of load_state_dict
+    except Exception as error:  # from a damaged file, the constructor, or load_state_dict
         reason = ' '.join(str(error).split()).rstrip('.')
         raise UserError(f'{source} does not fit a {cls.__name__} ({reason}): use the class and the arguments that it '
                         'was saved with.') from error

@@ -28,12 +28,13 @@ def _wait_for_parent() -> None:
 
 @FUNCTIONS.register_module()
 def end_worker_with_parent(worker: int) -> None:
-    """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
+    """Makes a data loader worker end with the process that started it. Use it as `worker_init_fn` of a data loader.
 
-    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job: the main process
-    needs its workers until it has saved, and its own SIGTERM ends them. Torch has seeded the worker. Threads that it
-    begins earlier take a SIGTERM: those of torch after `torch.set_num_threads` in the main process (set OMP_NUM_THREADS
-    instead), and those of NumPy in a worker that is spawned.
+    The worker ignores SIGUSR1, SIGUSR2 and SIGTERM. Slurm and torchrun send these signals to all processes of a job,
+    but the main process needs its workers until it has saved a checkpoint; its own SIGTERM then ends them. Torch has
+    seeded the worker before this call. Threads that started before this call do not ignore SIGTERM: threads of torch,
+    if the main process called `torch.set_num_threads` (set OMP_NUM_THREADS instead), and threads of NumPy in spawned
+    workers.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):

@@ -25,13 +25,13 @@ T = TypeVar('T')
 # Scheme -> the package that fsspec needs for it.
 STORES = dict(s3='s3fs', s3a='s3fs', gs='gcsfs', az='adlfs', abfs='adlfs')
 ZIP = 'zip'
-JOINED = re.compile(r'zip://(.*?)::(.+?\.zip)(/.*)?')  # OpenMMLab joins paths at the end, behind the archive
-# Seconds for a file, for each of its megabytes, and for the list of a folder: stores give 10,000 names in a second.
+JOINED = re.compile(r'zip://(.*?)::(.+?\.zip)(/.*)?')  # OpenMMLab appends names after the archive
+# Time limits in seconds: for a file, for each megabyte in it, and for listing a folder (10,000 names per second).
 TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
 FINAL = (UserError, FileNotFoundError, IsADirectoryError, NotADirectoryError, NotImplementedError)  # passed on
-# What zipfile raises for a damaged archive, and for a file that is encrypted or packed in a way that it does not know.
+# Errors that zipfile raises for damaged archives, encrypted files, and unknown compression.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
-# A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
+# A file of at least LARGE bytes that was compressed to less than 1 / RATIO may be a zip bomb.
 LARGE, RATIO = 2 ** 28, 100
 
 
@@ -40,10 +40,11 @@ LARGE, RATIO = 2 ** 28, 100
 class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of zip archives.
 
-    The package of the store tries again after a fault of the network. All in all, a file may take 60 seconds, and 1
-    second more for each megabyte; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off
-    is a UserError, as is an archive that is damaged. `options` are those of fsspec's file system, such as
-    `endpoint_url`: `backend_args` in a config, or variables, such as `FSSPEC_S3_ENDPOINT_URL`.
+    The package of the store retries after network faults. The time limit for a file is 60 seconds plus 1 second for
+    each megabyte, and 10 minutes for listing a folder. A store that does not answer, denies access or closes the
+    connection raises a UserError. A damaged archive also raises a UserError. `options` are passed to fsspec's file
+    system, for example `endpoint_url`. Set them as `backend_args` in a config, or as variables such as
+    `FSSPEC_S3_ENDPOINT_URL`.
     """
 
     def __init__(self, **options: Any) -> None:

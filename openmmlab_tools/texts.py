@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from reprlib import Repr
 
-# Control characters of terminals, separators of lines, marks that turn the direction of text, and halves of characters
-# in names of files that are not UTF-8. A tab is none of them.
+# Control characters of terminals except the tab, line separators, marks that change the direction of text, and
+# surrogates from file names that are not UTF-8.
 CONTROLS = re.compile('[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
-# What begins an entity, a tag, a cell, code, mathematics, a link or an emphasis.
+# Characters that begin an entity, a tag, a cell, code, mathematics, a link or an emphasis.
 MARKUP = re.compile(r'[&<>"|`$\[\]\\*~]|(?<![^\W_])_|_(?![^\W_])')
 LONGEST_LABEL = 60
 _REPR = Repr()

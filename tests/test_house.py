@@ -46,7 +46,7 @@ def test_tests_of_openmmlab_tools_reach_no_other_package() -> None:
 
 
 def test_only_pytest_and_conftests_import_the_shared_conftest() -> None:
-    """What tests import is in tests/helpers.py, or tests/backbones.py if it needs cpvt_mm."""
+    """Tests import shared functions from tests/helpers.py, or from tests/backbones.py if they need cpvt_mm."""
     assert [str(path) for path in house.python_files('tests', 'lab', 'projects')
             if 'tests.conftest' in house.imports(path) and path.name != 'conftest.py'] == []
 

@@ -17,7 +17,7 @@ POINTS = ('tokens', 'qk_tokens', 'qk', 'bias', 'factors')
 
 @dataclass(frozen=True)
 class StageSpec:
-    """The blocks that an encoding is for: a stage of the pyramid, or the whole plain backbone."""
+    """Describes the blocks that use an encoding: a stage of the pyramid, or the whole plain backbone."""
     embed_dims: int  # channels of a token
     num_heads: int  # attention heads of a block
     depth: int  # number of blocks
@@ -30,16 +30,16 @@ class StageSpec:
 
 
 class PositionEncoding(nn.Module):
-    """Base class of position encodings: adds position information to the tokens of one stage, at any of five points.
+    """Base class of position encodings. An encoding can act at five points of a stage.
 
-    A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk`, `bias` and `factors`. They get the `H *
-    W` cells of the grid only, without class and other extra tokens. The backbone passes `stage`; configs cannot set it.
-    A ValueError names an argument with a value that is not allowed.
+    A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk`, `bias` and `factors`. They receive only
+    the `H * W` cells of the grid, without class tokens and other extra tokens. The backbone passes `stage`; configs
+    cannot set it. Constructors raise a ValueError for a value that is not allowed.
 
     Attributes:
         spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.
-        takes_packed (bool): Whether `tokens` and `qk_tokens` also take the cells of images of several sizes, `(1, T,
-            C)`, with their `Layout` as grid. Defaults to False: they get images of one size at a time.
+        takes_packed (bool): Whether `tokens` and `qk_tokens` also accept the cells of images with several sizes, `(1,
+            T, C)`, and their `Layout` as grid. Defaults to False: they receive images of one size at a time.
     """
 
     spans_frames = False

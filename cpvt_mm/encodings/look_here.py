@@ -13,7 +13,7 @@ from .offset_bias import OffsetBias
 
 # In degrees, clockwise from upwards. Opposite directions follow each other, so two heads cover both.
 DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)
-# Of heads that attend to all keys.
+# Slopes for the heads that attend to all keys.
 FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
 
 

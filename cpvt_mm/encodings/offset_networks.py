@@ -29,7 +29,7 @@ class OffsetMLP(nn.Module):
 
 @POSITION_ENCODINGS.register_module()
 class ContinuousRelativePE(OffsetBias):
-    """Adds to a logit what a small network computes from the offset of the key, on a logarithmic scale.
+    """Adds a bias to each logit. A small network computes the bias from the offset of the key on a logarithmic scale.
 
     This is the bias of Swin Transformer V2 (arXiv 2111.09883, section 3.3), for whole grids: `16 * sigmoid(MLP(y, x))`.
     With d an offset in query tokens along one axis, divided by the largest one for an image of the backbone's
@@ -54,7 +54,7 @@ class ContinuousRelativePE(OffsetBias):
 
 @POSITION_ENCODINGS.register_module()
 class FirePE(OffsetBias):
-    """Adds to a logit what a small network computes from the offset of the key, relative to the size of the image.
+    """Adds a bias to each logit. A small network computes it from the offset of the key relative to the image size.
 
     This is FIRE (arXiv 2310.04418, section 3) along two axes. With d the offset along an axis, in query tokens, and n
     the query tokens along it, the coordinate is `sign(d) * log(1 + c * |d|) / log(1 + c * max(L, n))`, and the bias is

@@ -31,12 +31,12 @@ def powers(at: Tensor) -> Tensor:
 
 @POSITION_ENCODINGS.register_module()
 class ParabolicPE(PositionEncoding):
-    """Adds parabolas of the offset to a logit; each query says how steep and how tilted they are.
+    """Adds a sum of parabolas to each logit. They depend on the offset, and the query sets their curvature and tilt.
 
     This is PaPE (arXiv 2602.01418). For a query at p and a key at p', the bias is the sum over parabolas of
-    `-softplus(a) * d**2 + b * d` with `d = direction . (p - p')`. In each block and head, directions are learnt, and a
-    and b are a learnt linear function of the query. The sum is one quadratic form. It takes five more channels of
-    queries and keys, and a sixth beside class tokens, for any number of parabolas, and no memory for pairs.
+    `-softplus(a) * d**2 + b * d` with `d = direction . (p - p')`. Each block and head learns the directions, and a
+    linear function that computes a and b from the query. The sum is one quadratic form. For any number of parabolas, it
+    needs five more channels in queries and keys (six with class tokens), and no memory for each pair.
 
     Positions are in tokens, divided by the longer side of the grid for the backbone's `img_size`. So an offset has the
     same bias in an image of any size, and the initial values fit the grid of each stage. Positions are counted from the
@@ -85,7 +85,8 @@ class ParabolicPE(PositionEncoding):
         return torch.cat([of_query, constant], -1), F.pad(of_key, (0, 1), value=1.)
 
     def _learnt(self, q: Tensor, index: int) -> Tensor:
-        """Returns the quadratic form of each query: of `y * y`, `x * x`, `y * x`, y, x, `(B, heads, H * W, 5)`."""
+        """Returns the learnt coefficients of `y * y`, `x * x`, `y * x`, y and x for each query, `(B, heads, H * W, 5)`.
+        """
         numbers = q @ self.weight[index].to(q.dtype) + self.constants[index].to(q.dtype)
         steepness, tilt = numbers.chunk(2, dim=-1)
         y, x = self.directions[index].to(q.dtype).unbind(-1)

@@ -165,7 +165,9 @@ def to_buffers(module: nn.Module) -> None:
 
 
 def zero(conv: nn.Module) -> None:
-    """Sets a convolution to 0; of a separable one the pointwise part, as both would get no gradient if both were 0."""
+    """Sets a convolution to 0. In a separable convolution, it sets the pointwise part only: with both at 0, no gradient
+    flows.
+    """
     for parameter in (conv[-1] if isinstance(conv, nn.Sequential) else conv).parameters():
         nn.init.zeros_(parameter)
 

@@ -12,7 +12,7 @@ from .coordinates import offsets
 
 @POSITION_ENCODINGS.register_module()
 class RelativePE(PositionEncoding):
-    """Adds learnt vectors for the row and column offset between query and key to each key.
+    """Adds learnt vectors to each key: one for its row offset from the query, and one for its column offset.
 
     This is Shaw et al. (arXiv 1803.02155, section 3.2, equation 4) along both axes: the logit is
     `q . (k + a_rows + a_columns)`, divided by the square root of the head's channels. Offsets are in query tokens and

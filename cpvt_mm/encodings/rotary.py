@@ -94,7 +94,7 @@ class RotaryPE(PositionEncoding):
         return torch.stack([2 * math.pi * draw(self.shift), factor])
 
     def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
-        """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
+        """Rotates queries or keys on the grid `cells`. `grid` is the grid of the queries."""
         arguments = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
         cos_and_sin = cached_rotation(*arguments) if change is None else rotation(*arguments, change)
         dim = COORDINATES[self.form]

@@ -11,9 +11,12 @@ DETECTION_TOLERANCE = 1e-3
 
 
 def distances(detector: Detector, expected: Sequence[list[Tensor]], outputs: list[Tensor]) -> tuple[Tensor, int]:
-    """Returns the distances between an exported detector's boxes and mmdet's, `(N,)`, and how many boxes mmdet finds.
+    """Returns the distance of each box to its counterpart, `(N,)`, and the number of boxes that mmdet predicts.
 
-    `expected` has mmdet's boxes of each image, see `Detector.expected`; `outputs` are those of the file for the batch.
+    Args:
+        detector: The exported detector.
+        expected: mmdet's boxes of each image, from `Detector.expected`.
+        outputs: The outputs of the exported file for the batch.
     """
     dets, labels, images, *others = outputs
     pairs = [(theirs, [x[images == i] for x in (dets, labels, *others)]) for i, theirs in enumerate(expected)]
@@ -23,9 +26,9 @@ def distances(detector: Detector, expected: Sequence[list[Tensor]], outputs: lis
 
 
 def _apart(a: list[Tensor], b: list[Tensor], detector: Detector) -> Tensor:
-    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one.
+    """Returns for the boxes in `a` that need a counterpart in `b` the distance to it, `(N,)`.
 
-    They are boxes with scores `(N, 5)`, labels `(N,)` and other values, `(N, ...)`.
+    Both lists contain boxes with scores `(N, 5)`, labels `(N,)`, and other values `(N, ...)`.
     """
     cfg, scores = detector.test_cfg, a[0][:, 4]
     lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr

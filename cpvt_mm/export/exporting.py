@@ -37,13 +37,13 @@ WRITERS: dict[str, Callable[[Path, ExportedProgram, Mapping[str, str], Translati
 @contextmanager
 def exported(model: nn.Module, path: Path, description: Mapping[str, str],
              tell: Callable[[str], object] = lambda step: None) -> Iterator[dict[str, Run]]:
-    """Exports a model with dynamic batch, height and width to a file, which gets its name if the `with` block succeeds.
+    """Exports a model to a file with dynamic batch size, height and width. If the `with` block fails, no file remains.
 
     Args:
-        model: See `load_part`.
-        path: Ends in .pt2, for `torch.export.load`, or .onnx.
-        description: Stored in the metadata of .onnx, or in the extra file `description.json` of .pt2.
-        tell: Is called with the name of each step before it begins. Defaults to nothing.
+        model: A model from `load_part`.
+        path: The file to write: .onnx, or .pt2 for `torch.export.load`. It must not exist.
+        description: Texts to store in the metadata of .onnx, or in the extra file `description.json` of .pt2.
+        tell: Called with the name of each step before it begins. Defaults to nothing.
 
     Yields:
         For each installed runtime, by its name, a function that runs the exported model on images `(B, C, H, W)` and

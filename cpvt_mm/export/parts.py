@@ -45,10 +45,10 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None,
     """Builds a part of a config's model, in eval mode.
 
     Args:
-        cfg: See `openmmlab_tools.engine.load_config`.
-        part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
+        cfg: A config from `openmmlab_tools.engine.load_config`.
+        part: 'backbone' for a `CPVT` or `PyramidCPVT`, 'segmentor' for a `Segmentor`, or 'detector' for a `Detector`.
         checkpoint: Weights of the whole model; required for a detector. Defaults to None: random weights.
-        to_detector: What wraps a detector. Defaults to the one for RetinaNet.
+        to_detector: A function that wraps a detector of mmdet. Defaults to the wrapper for RetinaNet.
 
     Raises:
         UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.

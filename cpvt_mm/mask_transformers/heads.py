@@ -52,7 +52,7 @@ class PlainMaskHead(models.Mask2FormerHead):
         """Leaves the weights as torch has set them."""
 
     def forward(self, x: Sequence[Predicted], batch_data_samples: object) -> tuple[list[Tensor], list[Tensor]]:
-        """Returns the logits of classes, `(B, Q, num_classes + 1)`, and of masks, `(B, Q, h, w)`, for each pair in `x`.
+        """Returns logits of classes, `(B, Q, num_classes + 1)`, and of masks, `(B, Q, h, w)`, for each pair in `x`.
 
         The last class means no object.
         """
@@ -84,8 +84,8 @@ class PlainMaskHead(models.Mask2FormerHead):
 class PlainMaskSegHead(PlainMaskHead, Mask2FormerHead):
     """Classifies the queries of a plain mask transformer, in mmseg.
 
-    The losses compare masks at labelled pixels only. In mmseg's heads of mask queries and in the authors' code, an
-    unlabelled pixel counts as background of every mask.
+    The losses compare masks at labelled pixels only. This differs from mmseg's heads with mask queries and from the
+    authors' code, where an unlabelled pixel is background in every mask.
 
     Args:
         in_channels: The width of the backbone.

@@ -45,7 +45,7 @@ def attention_mask(masks: Tensor, grid: Grid, prob: float) -> Tensor:
 
 @HOOKS.register_module()
 class MaskAnnealingHook(Hook):
-    """Masks attention of a `PlainMaskTransformer` at the start of training, and less and less later.
+    """Masks the attention of a `PlainMaskTransformer` at the start of training, with a falling probability.
 
     The probability of each block falls from 1 to 0 within a sixth of the training: first in the first block with
     queries, and last in the last block, from two thirds of the training on. This is the schedule of the authors'

@@ -1,4 +1,4 @@
-"""The base class of both backbones: the forward pass of a batch, frozen parts, and methods for other libraries."""
+"""The base class of both backbones: the forward pass, frozen parts, and methods that other libraries call."""
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -152,9 +152,10 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
             check_sizes(valid_sizes, x)
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
-        """Computes for each of several images, `(in_channels, H, W)`, what `forward` gives for it alone.
+        """Runs several images `(in_channels, H, W)` in one pass; returns for each image the outputs of `forward` for it
+        alone.
 
-        It needs `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
+        It requires `padding='exact'`. Maps are `(1, C, ceil(H / stride), ceil(W / stride))`, without padding.
         """
         sizes = [(image.shape[1], image.shape[2]) for image in images]
         whole = padded_size(sizes, 1)
@@ -169,7 +170,7 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
     @abstractmethod
     def to_output(self, x: Tensor, grid: Layout, part: int) -> Output:
-        """Returns the normed output of the tokens of a stage or block; that of packed images is zero outside them."""
+        """Returns the normed map of a stage or block. For packed images, it is zero outside each image."""
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, new_size: Size) -> tuple[Output, ...]:
         """Crops or zero-pads maps for images of `size`, in pixels, to maps for `new_size`; vectors stay unchanged."""
@@ -252,7 +253,9 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
     @abstractmethod
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
-        """Returns the tokens after some stages or blocks, and their layouts, from those of the `stem`."""
+        """Returns the tokens after some stages or blocks, and their layouts. `tokens` and `layout` come from the
+        `stem`.
+        """
 
     @abstractmethod
     def norm_of(self, part: int) -> nn.Module:

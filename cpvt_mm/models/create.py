@@ -85,9 +85,14 @@ def _check_arguments(name: str, cls: type[PyramidCPVT] | type[CPVT], given: Mapp
 
 
 def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:
-    """Builds the backbone of a config, in eval mode, with the weights of a checkpoint of the whole `model`, or random.
+    """Builds the backbone of a config in eval mode, with random weights or with weights from a checkpoint.
 
-    Raises a UserError if the config has no such backbone, or the checkpoint does not fit.
+    Args:
+        cfg: A config of mmdet, mmseg or mmpretrain.
+        checkpoint: A checkpoint of the whole `model`. Defaults to None: random weights.
+
+    Raises:
+        UserError: If `model.backbone` is no `CPVT` or `PyramidCPVT`, or the checkpoint does not fit.
     """
     config = backbone_config(cfg)
     model = build_model(cfg) if checkpoint else None

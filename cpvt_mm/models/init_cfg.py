@@ -28,7 +28,7 @@ def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[s
 
 
 class PretrainedInitMixin(BaseModule):
-    """A module of mmengine whose `init_cfg` of type 'Pretrained' takes the arguments of `load_pretrained`."""
+    """A module of mmengine whose `init_cfg` with type 'Pretrained' accepts the arguments of `load_pretrained`."""
 
     init_cfg: InitCfg
 

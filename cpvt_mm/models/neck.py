@@ -25,7 +25,7 @@ class LayerNorm2d(nn.Module):
 
 
 class CeilMaxPool2d(nn.Module):
-    """Takes the maximum of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
+    """Max pooling over 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
 
     def forward(self, x: Tensor) -> Tensor:
         # Not ceil_mode: torch cannot export it with dynamic sizes.

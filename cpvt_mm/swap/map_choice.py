@@ -9,8 +9,9 @@ from .probing import CannotSwap, Maps
 def choose_stages(name: str, old: Maps, is_segmentor: bool) -> tuple[int, ...]:
     """Returns the stages of the pyramid, counted from 0, that replace the maps of a backbone.
 
-    They have the strides of the old maps. With dilation, a detector gets the stage of the same stride, which its
-    anchors need, and a segmentor the stage of the same number, for its receptive field.
+    The stages have the same strides as the old maps. For a dilated backbone, a detector uses the stage with the same
+    stride, because anchors depend on the stride. A segmentor uses the stage with the same number, because of its
+    receptive field.
 
     Args:
         name: The type of the old backbone, for messages.
@@ -18,7 +19,7 @@ def choose_stages(name: str, old: Maps, is_segmentor: bool) -> tuple[int, ...]:
         is_segmentor: Whether the model is a segmentor of mmseg.
 
     Raises:
-        CannotSwap: If the old maps are not those of a pyramid.
+        CannotSwap: If the old maps do not form a pyramid.
     """
     stages = _find_stages(old, is_segmentor)
     if not stages:

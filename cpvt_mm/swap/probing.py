@@ -40,7 +40,7 @@ def probe_backbone(config: dict[str, Any]) -> Maps:
     Raises CannotBuild; CannotRun, if it fails; or CannotSwap, if it returns no square maps, or others in training.
     """
     config = ConfigDict(config).to_dict()
-    if config.get('padding') == 'exact':  # of this project, which needs the sizes of images, and gives the same maps
+    if config.get('padding') == 'exact':  # needs the sizes of images, but the shapes stay
         del config['padding']
     described = f'its backbone {config["type"]}'
     backbone = build_part(config, described)

@@ -20,12 +20,12 @@ SHARED = dict(in_channels=3, img_size=224, with_cp=False)
 
 
 class Target(NamedTuple):
-    """A backbone of this project that can replace others."""
+    """A backbone of this project that can replace other backbones."""
     cls: type[Backbone]
     options: dict[str, Any]  # arguments that new configs set
     arch: str = 'small'  # default `arch`
-    checkpoint: str | None = None  # default weights, which need all of `options` and `parts`; None: random
-    parts: Mapping[str, Any] = {}  # fields of the arch that differ from those of its name
+    checkpoint: str | None = None  # default weights, which require all `options` and `parts`; None: random weights
+    parts: Mapping[str, Any] = {}  # fields that differ from the named arch
 
     def config(self, config: dict[str, Any], old: Maps, is_segmentor: bool, arch: Any) -> dict[str, Any]:
         """Returns the config of the backbone that replaces another one, without weights.

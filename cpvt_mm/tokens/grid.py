@@ -129,7 +129,7 @@ class Grid(NamedTuple):
 
 
 def pixels(x: Tensor, frames: int = 1) -> tuple[Tensor, Grid]:
-    """Reshapes images of one size, `(B, C, H, W)`, to pixels, `(B, H * W, C)`, and returns them with their grid."""
+    """Reshapes images `(B, C, H, W)` to pixels `(B, H * W, C)`; also returns their grid."""
     return to_tokens(x), Grid(x.shape[2], x.shape[3], frames=frames, is_traced=is_traced(x))
 
 

@@ -35,17 +35,17 @@ def convert_weights(weights: dict[str, Tensor], source: Detected) -> dict[str, T
 
 
 def convert_checkpoint(source: Path, target: Path, half: bool = False) -> Conversion:
-    """Reads a checkpoint of any known format and writes its weights, with the names here, and its `meta`.
+    """Reads a checkpoint in any known format, and writes its weights with this project's names, and its `meta`.
 
     Args:
         source: The file to read.
-        target: The .pth, .pt or .safetensors file to write. A .safetensors file holds only the entries of `meta` that
-            JSON can express, such as classes.
+        target: The .pth, .pt or .safetensors file to write. A .safetensors file contains only the entries of `meta`
+            that JSON can express, such as classes.
         half: Whether to round floating-point numbers to float16. Defaults to False.
 
     Raises:
-        UserError: If the source cannot be read or converted, `half` cannot hold a value, the suffix of the target is
-            not one of SUFFIXES, or it exists already or cannot be written.
+        UserError: If the source cannot be read or converted, a value is too large for float16, or the target has
+            another suffix, exists, or cannot be written.
     """
     if target.suffix not in SUFFIXES:
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')

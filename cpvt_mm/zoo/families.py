@@ -13,7 +13,7 @@ from .plain import PLAIN
 from .pyramid import OURS
 from .renaming import Format
 
-# Of several formats that fit, the last is the most specific.
+# If several formats fit, the last one is the most specific.
 FORMATS: tuple[Format, ...] = (
     OURS, *twins.FORMATS, *pvt.FORMATS, PLAIN, *deit.FORMATS, *dino.FORMATS, *rope_vit.FORMATS)
 # Classes of mmdet, mmseg and mmpretrain that compute the same -> how names of archs begin, and other arguments.
@@ -39,7 +39,7 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
     starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
               if name.endswith(fmt.signature[0])]
-    # Of several formats below one prefix, the last one is the most specific.
+    # If several formats fit below a prefix, the last one is the most specific.
     backbones = list({start: fmt for start, fmt in starts
                   if (not start or start.endswith('.')) and prefix in (None, start)
                   and fmt.matches(names, start)}.items())

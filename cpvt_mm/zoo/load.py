@@ -46,12 +46,13 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
         prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
         map_location: The device to load to. Defaults to 'cpu'.
         allow_missing: One or more regular expressions (`re.search`). Tensors whose names match may be missing in the
-            file, and keep their values. Defaults to None: none.
+            file. They keep their values. Defaults to None: no tensor may be missing.
 
     Raises:
         MissingFile: If the file does not exist.
-        UserError: If the backbone is on the meta device; or, with the backbone unchanged, the file cannot be read, has
-            no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
+        UserError: If the backbone is on the meta device; if the file cannot be read, contains no such backbone, or
+            lacks weights; or if it contains further weights for existing blocks or registers. The backbone stays
+            unchanged.
     """
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     needed = backbone.state_dict()
@@ -127,9 +128,9 @@ def _adapt(backbone: nn.Module, weights: Weights, needed: Weights) -> tuple[Weig
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Adapts a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
+    """Adapts the weight of a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
 
-    One channel gets the sum of the three; other numbers repeat the three in turn, scaled by `3 / channels`.
+    With one channel, it sums the three channels. Otherwise, it repeats the three channels, scaled by `3 / channels`.
     """
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)

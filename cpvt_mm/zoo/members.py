@@ -155,7 +155,8 @@ MEMBERS: dict[str, Member] = {
 }
 RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
 
-# What `swap` puts into a config, and names of its archs; SAME is the backbone that is there, which runs here.
+# Backbones that `swap` puts into a config, and the names of their archs. SAME keeps a backbone that this project
+# implements.
 SAME = 'same'
 SWAPPED_IN = {'PyramidCPVT': tuple(TWINS_ARCHS), 'CPVT': tuple(PLAIN_ARCHS),
               **{name: (member.name,) for name, member in RELEASED.items()}}

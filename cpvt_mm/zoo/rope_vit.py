@@ -9,18 +9,18 @@ from openmmlab_tools.errors import UserError
 from .plain import BLOCK, FOREIGN, REGISTERS, STEM, TABLE, PlainFormat
 from .renaming import Names, block
 
-FREQUENCIES = ('rope.freqs', 'freqs')  # of timm, (2, blocks, heads, C / 2); of the authors, (2, blocks, heads * C / 2)
+FREQUENCIES = ('rope.freqs', 'freqs')  # timm: (2, blocks, heads, C / 2); authors: (2, blocks, heads * C / 2)
 HEAD_DIMS = 64  # C, in all sizes
 
 
 @dataclass(frozen=True)
 class RopeVitFormat(PlainFormat):
-    """A ViT with a `RotaryPE` or a `MixedRotaryPE`, and before it a `LearnablePE` in some models.
+    """The weight format of a ViT with `RotaryPE` or `MixedRotaryPE`; some models also have a `LearnablePE`.
 
-    There, the two channels of a pair are neighbours, and columns come before rows. The same permutation of the
-    channels of queries and keys does not change their products.
+    In these files, the two channels of a pair are neighbours, and columns come before rows. The translation permutes
+    the channels of queries and keys in the same way, so their products stay the same.
     """
-    axes: int = 2  # parts of a head with frequencies of their own: columns and rows; 1 of `MixedRotaryPE`, in the file
+    axes: int = 2  # parts of a head that have different frequencies: 2 for columns and rows, 1 for `MixedRotaryPE`
     foreign: str = FOREIGN
 
     def translate_name(self, name: str) -> tuple[str, ...]:

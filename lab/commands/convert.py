@@ -120,7 +120,7 @@ def write_nuclei(source: Path, root: Path) -> Iterator[int]:
 
 
 def _read_masks(folder: Path, size: tuple[int, int]) -> Iterator[NDArray[np.bool_]]:
-    """Reads the masks of one image of `size` (height, width), `(H, W)` each; skips empty masks."""
+    """Reads the masks of an image, `(H, W)` each; `size` is (height, width). Skips empty masks."""
     for path in sorted(folder.glob('masks/*.png')):
         # Some files are grey, others RGBA; nuclei are white in all of them.
         mask = np.asarray(_read_image(path, Kind.LABEL_MAP).convert('L')) > 127

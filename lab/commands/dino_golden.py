@@ -20,7 +20,7 @@ def main() -> None:
     for library in LIBRARIES:
         for kind, patch in PATCH_SIZES.items():
             dims, depth, heads = NARROW.values()
-            # timm's giant has its own ratio; that of the others here is 4.
+            # timm's giant has another MLP ratio; all models here have the ratio 4.
             model, run = reference(library, kind, dims, depth, heads, 4 * patch)
             models[library, kind] = dict(weights=model.state_dict(), tokens=[run(image) for image in images[patch]])
     torch.save(dict(images=images, models=models), ROOT / 'tests/golden/dino.pth')

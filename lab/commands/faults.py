@@ -54,10 +54,11 @@ STEP, PAUSE = 'FAULTS_STEP', 'FAULTS_PAUSE'
 
 @dataclass
 class Result:
-    """The end of a training: whether it reached its last iteration, and the iterations that were trained again.
+    """The end of a training with a fault.
 
-    `equal`: whether weights and optimizer equal those of a run without fault, to the bit; None for other numbers of
-    ranks.
+    Attributes:
+        equal: Whether weights and optimizer are bitwise equal to a run without the fault; None if the number of ranks
+            differs.
     """
     kind: str
     survived: bool

@@ -102,7 +102,7 @@ def change_header(rng: random.Random, content: bytes) -> bytes:
     return struct.pack('<Q', len(text)) + text + content[8 + length:]
 
 
-# What a tensor may be instead of a plain one of float32.
+# Odd tensors that replace a plain float32 tensor.
 ODD: dict[str, Callable[[Tensor], object]] = {
     'quantized': lambda tensor: torch.quantize_per_tensor(tensor, .1, 0, torch.qint8),
     'per channel': lambda tensor: torch.quantize_per_channel(

@@ -38,7 +38,7 @@ RECORDS = {f'records, {layout}': layout for layout in WRITERS}
 
 
 def write_bases(folder: Path) -> None:
-    """Writes the configs that new_config takes models from, without `_base_`, which takes a second to read."""
+    """Writes the configs that new_config starts from, without `_base_`, because reading `_base_` takes a second."""
     for task, names in BASES.items():
         read_config(str(CONFIGS / names[True])).dump(folder / f'{task}.py')
 

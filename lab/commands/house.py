@@ -103,7 +103,7 @@ def broken_imports() -> list[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Returns groups of rooms that import each other, directly or through others."""
+    """Returns groups of files or folders that import each other, directly or through other files."""
     reach = {room: set(others) for room, others in graph.items()}
     for middle in graph:  # Warshall's algorithm
         for others in reach.values():

@@ -139,7 +139,8 @@ def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
 
 
 def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Returns whether a module that the model lacks, of these names, has the tensors of one that it has."""
+    """Returns whether an unknown module with these names is a copy: whether a module of the model has the same tensors.
+    """
     if not place or place.rpartition('.')[2].isdigit():
         return False
     tensors = [weights[name] for name in names]

@@ -13,10 +13,18 @@ from .reading import Weights, read_weights
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
+    """Writes the weights and `meta` of a checkpoint to a new file, without optimizer, other state and secrets.
 
-    Returns the path, and the keys and secrets that were left out. A suffix .pth of `stem` is removed. Raises a
-    UserError if the source cannot be read, or the target exists already or cannot be written.
+    Args:
+        source: The checkpoint.
+        stem: The beginning of the new name; a suffix .pth is removed. The file has the name `<stem>-<digits>.pth`, with
+            the first 8 digits of its SHA-256.
+
+    Returns:
+        The path, and the keys and secrets that were left out.
+
+    Raises:
+        UserError: If the source cannot be read, or the target exists or cannot be written.
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))

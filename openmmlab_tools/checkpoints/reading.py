@@ -18,8 +18,8 @@ from openmmlab_tools.errors import MissingFile, UserError, as_sentence, check_pa
 from .fetching import fetched
 from .restricted import is_safetensors, parse
 
-# Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
-# that of DeiT and Twins. EMA_KEYS are keys of moving averages.
+# Keys of the weights in checkpoint files: mmengine uses 'state_dict', which contains the average if EMAHook is used;
+# DeiT and Twins use 'model'. EMA_KEYS are keys of moving averages.
 KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 # Several numbers in a byte, or a number that is no more than its bits.

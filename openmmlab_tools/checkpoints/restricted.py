@@ -22,7 +22,7 @@ LOCK = RLock()  # the permissions of torch are those of the process
 
 
 class LeftOut:
-    """Takes the place of a class, function or object: takes any arguments and state, and keeps nothing."""
+    """Replaces a class, function or object of a checkpoint: accepts any arguments and state, and stores nothing."""
 
     __slots__ = ()
 

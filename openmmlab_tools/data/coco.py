@@ -217,7 +217,7 @@ def _mask(value: Any) -> Any:
     return value
 
 
-# What is read of each entry, and what it must be.
+# The keys that are read from each entry, and the types of their values.
 # With an ASCII locale, Python can name no other files.
 CODEC = sys.getfilesystemencoding()
 FILE_NAME = 'the name of a file that can exist' + ('' if 'utf' in CODEC else f' in {CODEC} (PYTHONUTF8=1 allows more)')

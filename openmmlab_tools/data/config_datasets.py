@@ -139,7 +139,7 @@ def _check_batches(name: str, loader: dict[str, Any], samples: Sequence[SampleFi
         return
     first: dict[tuple[int, int], str] = {}  # of each size
     for sample in samples:
-        with suppress(UserError):  # in a store, or damaged: other checks tell
+        with suppress(UserError):  # in an object store, or damaged: other checks report this
             first.setdefault(read_header(sample.image)[:2], sample.image)
         if len(first) > 1:
             yield Finding(Kind.BATCH, f'{name}.batch_size', f'is {loader["batch_size"]}, but images have several sizes '
@@ -148,7 +148,9 @@ def _check_batches(name: str, loader: dict[str, Any], samples: Sequence[SampleFi
 
 
 def _check_keys(keys: Sequence[Key], classes: Classes, is_trained: bool) -> Iterator[Finding]:
-    """Compares the keys of a model that depend on classes with those of a dataset; only training reads weights."""
+    """Compares the keys of a model that depend on classes with a dataset. Weights of classes are compared for training
+    only.
+    """
     of_dataset = f'the dataset has {len(classes.names)} classes ({some(classes.names)})'
     if classes.stuff is not None:
         of_dataset += f', {classes.things} of them things and {classes.stuff} stuff'

@@ -5,7 +5,7 @@ from enum import Enum
 
 # How bad a fault is. With a fatal fault a run stops before it starts; errors are warnings then, and notes only notes.
 FATAL, ERROR, NOTE = 'fatal', 'error', 'note'
-# What to do about faults; `{name}` is the dotted name of the dataset's config.
+# Advice for each kind of fault; `{name}` is the dotted name of the dataset's config.
 CORRECT_FILE = 'correct the file'
 WRITE_ANEW = 'let the command new-config write a corrected file'
 PUT_THERE = 'put the files there, or correct {name}.data_root, .ann_file or .data_prefix'

@@ -78,8 +78,10 @@ def _loads(name: str, cfg: dict[str, Any]) -> bool:
 
 
 def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = None, turn: int = 1) -> Iterator[Finding]:
-    """Compares sizes of a sample's files, as they are loaded, and of its annotations. A note if EXIF data turns the
-    image (see `orientation`), and sizes do not tell whether its annotations are turned, too.
+    """Compares the sizes of a sample's image, as it is loaded, its label map and its annotations.
+
+    Adds a note if EXIF data turns the image (see `orientation`) but the sizes do not show whether its annotations are
+    turned as well.
     """
     for kind, file, size, other, but in (
             (Kind.IMAGE_SIZE, sample.image, image, sample.size, '{} x {} in the annotations'),
@@ -94,7 +96,9 @@ def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = Non
 
 
 def check_sizes(samples: Sequence[SampleFiles], step: int = 1) -> list[Finding]:
-    """Compares sizes by the headers of local files, of each `step`-th sample; other checks tell what cannot be read."""
+    """Compares the sizes in the headers of local files, for every `step`-th sample. Other checks report unreadable
+    files.
+    """
     with ThreadPoolExecutor() as threads:
         return [finding for findings in threads.map(_check, samples[::step]) for finding in findings]
 

@@ -14,16 +14,16 @@ OF_OBJECTS = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_instances_
 class KeepVisibleObjects(BaseTransform):
     """Drops objects whose mask has no pixel in the image, and fits the boxes of the other objects to their masks.
 
-    mmdet's transforms keep an object if its box is in the image. After a crop, an L-shaped object can have a box there
-    but no pixel, and an object that shrinks can lose all pixels. Put this transform after all that crop, resize or move
-    objects, and before `PackDetInputs`. Without masks, boxes stay as they are.
+    mmdet's transforms keep an object if its box is in the image. After a crop, an L-shaped object may have a box but no
+    pixel in the image, and a small object may lose all its pixels when it is resized. Put this transform after all
+    transforms that crop, resize or move objects, and before `PackDetInputs`. Without masks, boxes stay unchanged.
 
-    If an image has lost all of its objects, the dataset draws another image, as after a `RandomCrop`. An image that is
-    annotated as background stays in training: let it pass with `allow_negative_crop=True` of `RandomCrop`.
+    If an image has lost all its objects, the dataset draws another image, as after a `RandomCrop`. Images without
+    annotated objects stay in training; set `allow_negative_crop=True` in `RandomCrop` for them.
 
     Args:
-        allow_negative: Whether images that have lost all of their objects stay, too, as background. Set it if another
-            pipeline wraps this one, as `MultiImageMixDataset` does. Defaults to False.
+        allow_negative: Whether to keep images that have lost all their objects, as background. Set it to True if
+            another pipeline wraps this one, as `MultiImageMixDataset` does. Defaults to False.
     """
 
     def __init__(self, allow_negative: bool = False) -> None:

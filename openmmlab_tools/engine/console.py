@@ -13,7 +13,7 @@ from mmengine.logging import MMLogger, print_log
 from openmmlab_tools.errors import SHOWN, filter_for_readers, say
 from openmmlab_tools.redaction import redact_text
 
-# What pycocotools, and mmengine without a logger, print about their work.
+# Lines that pycocotools, and mmengine without a logger, print about their progress.
 TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
                   'running per image|evaluate annotation type|accumulating evaluation|converting ndarray|'
                   'loads checkpoint by|the model and loaded state dict|could not import)', re.I)
@@ -21,9 +21,9 @@ TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', 'The draw is False',
                 '``build_loss`` would be deprecated', 'dataset_meta or class names are not saved', 'The prefix is not',
                 'Failed to search registry', 'Default ``avg_non_ignore`` is False', 'torch.meshgrid: in an upcoming',
-                # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
+                # `ExactResumeHook` restores accumulated gradients, and warns if a checkpoint has none.
                 'Resumed iteration number is not divisible by')
-# What is printed of a line of mmengine's LoggerHook: learning rates, the time left, and the loss.
+# The parts of a line of mmengine's LoggerHook that are printed: learning rates, the time left, and the loss.
 PROGRESS = re.compile(r'\S*lr: \S+|\beta: .+?(?=  )|\bloss: \S+')
 
 

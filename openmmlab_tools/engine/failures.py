@@ -1,4 +1,4 @@
-"""Errors of a run, which users get as sentences."""
+"""Turns errors of a run into sentences for users."""
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -25,8 +25,7 @@ LOST = re.compile(r'DataLoader (timed out|worker \(pid)')  # torch's errors
 
 
 class _Checked:
-    """Gives a loop of mmengine, the next base class, a checked loader before its workers start; see `checked_loader`.
-    """
+    """Mixin for loops of mmengine: checks the data loader before its workers start (see `checked_loader`)."""
 
     split = 'train'
 

@@ -90,8 +90,10 @@ def _leave_together() -> None:
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others. The main
-    process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
+    """Ends all ranks if the `with` block fails in one rank; at its end, each rank waits for the other ranks.
+
+    The main process raises its own error, or a UserError with the error of the first rank that failed. Other ranks exit
+    with 1.
     """
     failure: Exception | None = None
     try:

@@ -29,23 +29,24 @@ from .work_dir import WorkDir
 @in_scope()  # mmengine has one logger and one scope for all threads
 def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
-    """Trains a config with mmengine's runner, or that which `runner_type` names. `steps` says what happens to it.
+    """Trains a config with mmengine's runner, or with the runner in the key `runner_type`.
 
-    A run that is killed and resumed ends with the same weights as an uninterrupted one (see `DurableCheckpointHook` and
-    `ExactResumeHook`). A process group of the caller is used; see `process_group`.
+    The module `steps` lists the changes to the config. On a CPU, a run that is killed and resumed ends with the same
+    weights as an uninterrupted run (see `DurableCheckpointHook` and `ExactResumeHook`). If the caller has initialised a
+    process group, the run uses it; see `process_group`.
 
     Args:
         cfg: A config from `load_config`. Changed in place.
-        amp: Trains in mixed precision, 'float16' or 'bfloat16', which needs a GPU; True takes that of the config, or
-            else float16. Defaults to None: as in the config.
+        amp: Mixed precision: 'float16' or 'bfloat16', which requires a GPU. True uses the config's type, or float16 if
+            the config has none. Defaults to None: the config's setting.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
-        resume: The checkpoint, or 'auto' for the last complete one in `cfg.work_dir`, if there is one. Defaults to
-            None: the config's setting.
+        resume: The checkpoint to resume; 'auto' resumes the last complete checkpoint in `cfg.work_dir`, if there is
+            one. Defaults to None: the config's setting.
         hooks: Additional hooks. Defaults to none.
-        verbose: Whether all that mmengine logs is printed. Defaults to False.
+        verbose: Whether to print everything that mmengine logs. Defaults to False.
 
     Raises:
-        UserError: If the config, the checkpoint, the first iteration or a full disk do not allow the run.
+        UserError: If the config or the checkpoint is wrong, the first iteration fails, or the disk is full.
     """
     for_training(cfg, amp)
     work_dir = WorkDir(cfg.work_dir)
@@ -72,23 +73,24 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
          hooks: Sequence[Hook] = (), verbose: bool = False, tta: bool = False, out: str | Path | None = None,
          report: str | Path | None = None, compare: str | Path | None = None, at_most_missed: float | None = None
          ) -> dict[str, Any]:
-    """Evaluates a checkpoint, and returns the metrics by name; logs and results are in `cfg.work_dir/test/<time>`.
+    """Evaluates a checkpoint and returns the metrics by name. Writes logs and results to `cfg.work_dir/test/<time>`.
 
     Args:
         cfg: A config from `load_config`.
         checkpoint: Path or URL, or an exported file.
-        show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
+        show_dir: Folder for pictures with the predictions of all images. Defaults to None: no pictures.
         hooks: Additional hooks. Defaults to none.
-        verbose: Whether all that mmengine logs is printed. Defaults to False.
-        tta: Whether predictions of several views of each image are merged; see `make_views`. Defaults to False.
-        out: New or empty folder for the predictions: `predictions.bbox.json` and `predictions.segm.json` of the metric
-            of COCO, or the label maps of a segmentor. Defaults to None: they are not kept.
-        report: Folder for a report; see `ReportHook`, as for the next two. Defaults to None: no report.
+        verbose: Whether to print everything that mmengine logs. Defaults to False.
+        tta: Whether to predict several views of each image and merge the predictions; see `make_views`. Defaults to
+            False.
+        out: New or empty folder for the predictions: `predictions.bbox.json` and `predictions.segm.json` from COCO's
+            metric, or the label maps of a segmentor. Defaults to None: predictions are not saved.
+        report: Folder for a report; see `ReportHook`. Defaults to None: no report.
         compare: The report.json of another test to compare with. Defaults to None.
-        at_most_missed: The share of objects that may be missed, for which scores are chosen. Defaults to None.
+        at_most_missed: The share of objects that may be missed: thresholds are chosen for it. Defaults to None.
 
     Raises:
-        UserError: If the config, the checkpoint, its classes or a full disk do not allow the run.
+        UserError: If the config or the checkpoint is wrong, classes do not fit, or the disk is full.
     """
     if (show_dir or out) and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'

@@ -53,14 +53,14 @@ class SeededBatch:
 
 @DATA_SAMPLERS.register_module()
 class SeededBatchSampler(Sampler[SeededBatch]):
-    """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
+    """A batch sampler that numbers the batches of a run. The number seeds the sampling and loading of a batch.
 
-    Every pass begins at `position`, so passes of other hooks do not affect training. The seed is that of torch's
-    generator when the sampler is built: that of the run. mmengine passes `sampler` and `batch_size`.
+    Every pass begins at `position`, so passes of other hooks do not affect training. The seed is the seed of torch's
+    generator when the sampler is built, which is the run's seed. mmengine passes `sampler` and `batch_size`.
 
     Args:
         batch_sampler: Config of the batch sampler whose batches are seeded.
-        endless: Whether a pass goes on with the next pass over the data, as for loops without epochs.
+        endless: Whether a pass over the data continues with the next pass, for loops without epochs.
 
     Attributes:
         position: Number of the next training iteration; `ExactResumeHook` sets it. Defaults to 0.

@@ -36,7 +36,7 @@ READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_i
         'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
         'tta_model', 'tta_pipeline'} - {'self', 'cfg'}
 LOADERS = tuple(f'{split}_dataloader' for split in SPLITS)
-# What must be a dict, if it is set.
+# Keys whose value must be a dict.
 DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *LOADERS)
 # Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
@@ -116,18 +116,18 @@ def for_test(cfg: Config, checkpoint: str, work_dir: Path, launcher: str, tta: b
 
 
 def prepare(cfg: Config) -> Config:
-    """Returns a copy of a config that names the hooks, loops and samplers of this project, for mmengine's own runner.
+    """Returns a copy of a config that contains this project's hooks, loops and samplers, for mmengine's own runner.
 
-    - `default_hooks` gets the hooks of `ADDED_HOOKS`. One that the config sets, or names elsewhere, stays; None turns
-      it off.
-    - Types of mmengine and mmdet become those of `REPLACED`, with the same arguments. Other classes stay.
-    - The batch sampler of training is wrapped in `SeededBatchSampler`.
+    - `default_hooks` contains the hooks in `ADDED_HOOKS`. The config's own settings of them are kept; None disables a
+      hook.
+    - Classes of mmengine and mmdet are replaced by the classes in `REPLACED`, which have the same arguments.
+    - `SeededBatchSampler` wraps the batch sampler of training.
     - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
-    - `randomness.seed` is drawn, if it is open and all processes can agree on it.
+    - `randomness.seed` is drawn, if the config does not set it and all processes can agree on it.
     - Several processes can train on a CPU.
-    - Its copies have no secrets and no templates; see `RunConfig`.
+    - Copies of the config contain no secrets and no templates; see `RunConfig`.
 
-    A config that is prepared already is returned unchanged. An optimizer of an unknown name is a UserError.
+    A config that is already prepared is returned unchanged. An unknown optimizer raises a UserError.
     """
     cfg = of_run(copy.deepcopy(cfg))
     check_optimizer(cfg)

@@ -63,7 +63,7 @@ def model_that_merges(scope: str, test_cfg: Mapping[str, Any]) -> dict[str, Any]
 
 
 def evaluate_boxes_alone(metric: dict[str, Any]) -> None:
-    """Takes masks out of the config of a metric, in place, because mmdet cannot merge masks of several views."""
+    """Removes masks from the config of a metric, in place, because mmdet cannot merge the masks of several views."""
     asked = metric.get('metric') or ()
     if 'segm' not in asked:
         return

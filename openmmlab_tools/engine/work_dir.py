@@ -18,7 +18,7 @@ from .ranks import all_or_none
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 COUNTS = ('iter', 'epoch')
 TIME = re.compile(r'\d{8}_\d{6}$')  # at the end of the name of a run
-# What to do with a checkpoint whose state does not fit.
+# The advice for a checkpoint whose state does not fit.
 INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume'
 
 

@@ -40,12 +40,12 @@ class Curves(NamedTuple):
 
 def curves(scores: np.ndarray, flags: Sequence[tuple[np.ndarray, np.ndarray]], weights: np.ndarray, totals: np.ndarray
            ) -> Iterator[Curves]:
-    """Yields the curves of the boxes of one class for each threshold of IoU.
+    """Yields the precision and recall curves of one class for each IoU threshold.
 
     Args:
         scores: The scores of the boxes, descending, `(N,)`.
         flags: For each threshold, whether a box is a hit, and whether it does not count, `(N,)`.
-        weights: How often a draw has each box, whole numbers, `(N, R)`.
+        weights: How often a draw contains each box, whole numbers, `(N, R)`.
         totals: The number of objects in each draw, `(R,)`, not 0.
     """
     last = np.flatnonzero(np.diff(scores, append=-np.inf))  # of boxes with the same score
@@ -68,10 +68,12 @@ def _sums(weights: np.ndarray, chosen: np.ndarray, ends: np.ndarray) -> np.ndarr
 
 
 def box_metrics(images: Sequence[Mapping[str, Any]], kind: str, weights: np.ndarray) -> Metrics:
-    """Returns AP, AP50 and AP75 as COCO has them, `(R,)`, and `by_class`, `(R, C)`, of images with weights, `(R, I)`.
+    """Returns COCO's AP, AP50 and AP75, `(R,)`, and `by_class`, `(R, C)`, for each draw of images.
 
-    An image has the number of `objects` of each class, and boxes: the label, the score, and in which of `IOUS` the box
-    is a hit, or lies on an ignored object.
+    Args:
+        images: For each image the number of `objects` in each class, and its boxes: label, score, and for each
+            threshold in `IOUS` whether the box is a hit, and whether it lies on an ignored object.
+        weights: How often each draw contains each image, `(R, I)`.
     """
     objects = np.array([image['objects'] for image in images])
     boxes = [(index, *box) for index, image in enumerate(images) for box in image[kind]]

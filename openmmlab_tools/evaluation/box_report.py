@@ -115,7 +115,7 @@ def by_size(data: Boxes, matched: Mapping[int, Entry]) -> dict[str, list[Entry]]
 
 
 def _mean_of(values: np.ndarray) -> float | None:
-    """Returns the mean; None of nothing, and of NaN, which stands for no objects."""
+    """Returns the mean; None if there are no values, or if a value is NaN because there are no objects."""
     return float(np.mean(values)) if np.size(values) and not np.isnan(values).any() else None
 
 

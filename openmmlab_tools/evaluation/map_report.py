@@ -58,7 +58,7 @@ def regions(labels: np.ndarray, classes: int) -> Iterator[tuple[int, list[int], 
 
 
 def _suspects(truth: np.ndarray, predicted: np.ndarray, classes: int) -> list[Entry]:
-    """Returns regions of a true class that are mostly predicted as one other class, with the share of it."""
+    """Returns regions of a labelled class that are mostly predicted as another class, and the share of these pixels."""
     suspected = []
     for number, box, cells in regions(truth, classes):
         votes = np.bincount(predicted[cells], minlength=classes)[:classes]
@@ -74,7 +74,7 @@ def summarize(images: Mapping[str, Entry], classes: Sequence[str]) -> Entry:
     rows, confusion = [*images.values()], np.zeros((len(classes), len(classes) + 1), int)
     for row, column, pixels in (cell for counts in rows for cell in counts['confusion']):
         confusion[row, column] += pixels
-    # A disagreement tells little between classes that the model takes for each other anyway.
+    # If a model often confuses two classes, a disagreement between them is a weak sign of a wrong label.
     rates = confusion[:, :-1] / np.maximum(confusion.sum(1, keepdims=True), 1)
     suspected = []
     for number, suspect in ((number, suspect) for number, row in enumerate(rows, start=1)

@@ -39,15 +39,15 @@ class CocoMetric(BaseMetric):
 
     It differs from mmdet's metric in these points:
 
-    - Only images that were tested count, each of them once. mmdet also counts the objects of all other images in
+    - Only the images that were tested count, each image once. mmdet also counts the objects in all other images of
       `ann_file`. `untested` is the number of these images.
-    - Objects whose `area` in the file is impossible get the area of their mask or box; see `wrong_areas`. A warning
-      says how many they are.
-    - `proposal_nums` can have any length. The names of AR contain these numbers, also in `metric_items`. If 100 is none
-      of them, mAP counts as many boxes as the largest one, where mmdet returns -1.
-    - Boxes of equal scores count together, so that their order has no effect; see `ties`. Without such boxes, the
-      values are those of pycocotools.
-    - Without any prediction, all values are 0, where mmdet returns nothing.
+    - If the `area` of an object in the file is impossible, the area of its mask or box is used; see `wrong_areas`. A
+      warning gives the number of such objects.
+    - `proposal_nums` can have any length. The names of AR contain these numbers, also in `metric_items`. If they do not
+      include 100, mAP uses the largest number of boxes; mmdet returns -1.
+    - The order of boxes with equal scores has no effect; see `ties`. Without such boxes, the values are equal to
+      pycocotools' values.
+    - Without any prediction, all values are 0; mmdet returns nothing.
     - There is no 'proposal_fast', which fails in mmdet with numpy 1.24 and newer.
     - `use_mp_eval` has no effect, because hotcoco computes with threads.
     """

@@ -36,10 +36,16 @@ Entry = dict[str, Any]
 
 
 class Report:
-    """Writes `index.html`, `report.json` and `suspects.json`, an annotation file in COCO's layout, into a folder; and
-    `thresholds.json`, which predictions read, beside the logs of the test, if a share of the objects of new images that
-    may be missed is given (see `score_that_misses`). `other` is the `report.json` of another test to compare with (see
-    `compare`).
+    """Writes a report of a test into a folder: `index.html`, `report.json`, and `suspects.json` in COCO's layout.
+
+    Args:
+        folder: The folder; None for no report.
+        other: The `report.json` of another test to compare with (see `compare`).
+        most: The share of objects that predictions may miss in new images. If given, the report also writes
+            `thresholds.json`, which predictions read, into the folder of the test's logs (see `score_that_misses`).
+
+    Raises:
+        UserError: If the arguments contradict each other, or `other` does not exist.
     """
 
     def __init__(self, folder: str | Path | None, other: str | Path | None = None, most: float | None = None) -> None:
@@ -55,7 +61,7 @@ class Report:
                                                      'is a part of a report: add --report FOLDER.'))
 
     def begin(self, gathered: Gathered, has_views: bool = False) -> None:
-        """Raises a UserError for what can only fail: now, not after hours."""
+        """Raises a UserError if the report cannot be written, before the test instead of hours later."""
         dataset = gathered.dataset
         self.classes, self.palette = gathered.classes, dataset.metainfo.get('palette')
         if self.most is not None:

@@ -18,7 +18,8 @@ Report = dict[str, Any]
 
 
 def sections(report: Report, worst: Pictures, picture: Callable[[Report], np.ndarray]) -> Iterator[str]:
-    """Yields the page. `worst` are the pictures of the worst images, and `picture` returns that of a suspect."""
+    """Yields the parts of the page. `worst` contains pictures of the worst images; `picture` draws a suspected label.
+    """
     is_boxes = 'curves' in report
     yield paragraph(report['summary'])
     if 'comparison' in report:

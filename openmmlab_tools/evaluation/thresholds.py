@@ -18,9 +18,9 @@ Best = tuple[float, float | None] | None  # a score, and its F1
 
 
 def best_scores(matches: Matches) -> list[Best]:
-    """Returns for each class the score that boxes must exceed for the best F1, and that F1; None if no object is found.
+    """Returns for each class the score threshold with the best F1, and this F1; None if no object is found.
 
-    The matches are those of boxes and objects of one class; see `match`.
+    Use matches between boxes and objects of the same class; see `match`.
     """
     return [_best_score(matches.scores[is_of_class], matches.is_hit[is_of_class], int(objects))
             for is_of_class, objects in (
@@ -35,7 +35,7 @@ def _best_score(scores: np.ndarray, is_hit: np.ndarray, objects: int) -> Best:
         return None
     f1 = 2 * hits[last] / (last + 1 + objects)
     index = int(f1.argmax())
-    # Half way to the next box; rounded as scores are, it must stay below that of the last box.
+    # Half way to the score of the next box; rounded to float32, it must stay below the score of the last box.
     score, below = np.float32(np.append(scores[last], 0)[index:index + 2])
     return float(min((score + below) / 2, np.nextafter(score, below))), float(f1[index])
 

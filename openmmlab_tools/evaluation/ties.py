@@ -25,8 +25,10 @@ def by_score(boxes: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def precision_of(evaluation: COCOeval) -> np.ndarray:
-    """Returns hotcoco's precision by threshold of IoU, recall, class, range of areas, and limit, `(T, 101, C, A, M)`,
-    with -1 without objects. In classes with boxes of equal scores, these count together.
+    """Returns hotcoco's precision, `(T, 101, C, A, M)`: by IoU threshold, recall, class, range of areas, and box limit.
+
+    It is -1 where there are no objects. If boxes of a class have equal scores, the precision does not depend on their
+    order.
     """
     assert evaluation.eval
     precision = np.array(evaluation.eval['precision'])
@@ -42,7 +44,7 @@ def precision_of(evaluation: COCOeval) -> np.ndarray:
 
 
 def _precision(evaluation: COCOeval, category: int, span: Sequence[float]) -> np.ndarray:
-    """Returns the precision of one class and range of areas, `(T, 101, M)`."""
+    """Returns the precision `(T, 101, M)` for one class and one range of areas."""
     given = evaluation.params
     again = COCOeval(evaluation.coco_gt, evaluation.coco_dt, given.iou_type)
     params = again.params

@@ -32,7 +32,7 @@ class ExportedDetector(BaseDetector):
         self.run = loaded.run
         self.register_buffer('digest', digest.clone())
         if 'masks' in loaded.outputs:
-            self.mask_head = nn.Identity()  # by which mmdet, and checks of metrics, know that there are masks
+            self.mask_head = nn.Identity()  # shows mmdet, and checks of metrics, that the model predicts masks
 
     @torch.no_grad()
     def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> list[Any]:

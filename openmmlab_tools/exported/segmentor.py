@@ -30,7 +30,7 @@ class ExportedSegmentor(BaseSegmentor):
 
     @torch.no_grad()
     def encode_decode(self, inputs: Tensor, batch_data_samples: Sequence[Any] | None = None) -> Tensor:
-        """Returns the logits of images: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
+        """Returns logits: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
         return self.run(inputs.cpu())[0].to(inputs.device)
 
     def predict(self, inputs: Tensor, data_samples: Sequence[Any] | None = None) -> list[Any]:

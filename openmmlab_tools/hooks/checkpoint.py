@@ -41,12 +41,13 @@ class WholeFileBackend(LocalBackend):
 
 @HOOKS.register_module()
 class DurableCheckpointHook(CheckpointHook):
-    """mmengine's CheckpointHook, with all its settings, but after the first there is always one to resume from.
+    """Saves checkpoints like mmengine's CheckpointHook, with the same settings. There is always a complete checkpoint.
 
-    New files, also `best_*`, are written to a temporary name and renamed, then `last_checkpoint`; then old checkpoints
-    are removed. The next run removes temporary files. A second run in the same work dir is a `UserError`, see `held`.
+    It writes each new file, also `best_*`, to a temporary name and then renames it. Then it writes `last_checkpoint`,
+    and removes old checkpoints last. The next run removes temporary files. A second run in the same work dir raises a
+    `UserError`; see `held`.
 
-    With `save_best`, each checkpoint is written again after its validation, with its results. If a run is killed before
+    With `save_best`, each checkpoint is written again after its validation, with the results. If a run is killed before
     that, the next run repeats the validation. Without `backend_args`, `WholeFileBackend` writes local files.
     """
 
@@ -205,8 +206,9 @@ def best_checkpoints(runner: Runner) -> dict[str, str]:
 class SaveOnSignalHook(Hook):
     """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
 
-    If one rank gets the signal, all end after the same iteration, with status 128 + its number. A validation is
-    finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
+    If one rank receives the signal, all ranks end after the same iteration, with status 128 + the number of the signal.
+    A running validation is finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have
+    their usual effect.
     """
 
     priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved

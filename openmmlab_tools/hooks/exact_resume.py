@@ -38,13 +38,14 @@ STOPPING = 'early_stopping'
 class ExactResumeHook(Hook):
     """Seeds the random generators for each iteration, and makes a resumed loop continue at the right batch.
 
-    `SeededBatchSampler` seeds the random draws of the data; this hook seeds all others, of Python, numpy and torch, and
-    sets its position. Stateful transforms and data preprocessors start anew: mmdet's `CachedMosaic` and `CachedMixUp`
-    with an empty cache, `BatchSyncRandomResize` without its last size.
+    `SeededBatchSampler` seeds the random draws of the data. This hook seeds all other draws of Python, numpy and torch,
+    and sets the position of the sampler. Some transforms and data preprocessors have a state that is not saved: after a
+    resume, mmdet's `CachedMosaic` and `CachedMixUp` begin with an empty cache, and `BatchSyncRandomResize` without its
+    last size.
 
-    A checkpoint has the gradients of an accumulation that is under way, and the counts of EarlyStoppingHook. A warning
-    names settings and data that differ from those of its run. Only `CheckedEpochBasedTrainLoop` counts the batches of a
-    resumed epoch from its beginning.
+    A checkpoint contains gradients that are still being accumulated, and the counts of EarlyStoppingHook. A warning
+    names settings and data that have changed since the checkpoint. Only `CheckedEpochBasedTrainLoop` counts the batches
+    of a resumed epoch from its beginning.
     """
 
     priority = 'VERY_HIGH'
@@ -166,8 +167,8 @@ class ResumedBatches(chain[Any]):
 class SameStartHook(Hook):
     """Ends training before its first step if ranks differ in iteration, seed, settings or weights.
 
-    The main process raises a UserError that names the rank and what differs; the others exit with status 1. Weights are
-    compared where each rank has all of them, as with DistributedDataParallel.
+    The main process raises a UserError that names the rank and the difference. The other processes exit with status 1.
+    Weights are compared only if each rank has all weights, as with DistributedDataParallel.
     """
 
     priority = 'VERY_HIGH'

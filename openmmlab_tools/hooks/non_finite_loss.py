@@ -37,11 +37,12 @@ class NonFiniteLossHook(Hook):
     The hook checks weights and buffers in bad iterations, before a checkpoint is saved, and before a validation, which
     may save one. So a non-finite model is never saved, and older checkpoints are kept.
 
-    All processes stop in the same iteration: the main process with a UserError that has the losses and images of the
-    bad processes, the others with status 1.
+    All processes stop in the same iteration. The main process raises a UserError with the losses and images of the bad
+    processes; the other processes exit with status 1.
 
     Args:
-        patience: Number of consecutive bad iterations that ends training; weights do not change between. Defaults to 3.
+        patience: Training ends after this number of consecutive bad iterations. The weights do not change in a bad
+            iteration. Defaults to 3.
     """
 
     # Runs after the loss is logged and before CheckpointHook.

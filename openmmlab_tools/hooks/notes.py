@@ -21,10 +21,10 @@ MOST = 500  # images of training
 
 @HOOKS.register_module()
 class PortableLogHook(Hook):
-    """Writes the log of a run to checkpoints in plain types, which torch reads with `weights_only` everywhere.
+    """Writes the log of a run to checkpoints in plain types, so that `torch.load(..., weights_only=True)` reads it.
 
-    Each `HistoryBuffer` of mmengine becomes a dict with the tensors `log_history` and `count_history`, and numpy's
-    numbers become Python's. A resumed run gets its `HistoryBuffer` objects back, with the same values to the bit.
+    Each `HistoryBuffer` of mmengine becomes a dict with the tensors `log_history` and `count_history`, and numbers of
+    numpy become numbers of Python. A resumed run restores its `HistoryBuffer` objects with bitwise equal values.
     """
 
     priority = 'LOWEST'  # after hooks that add something to the checkpoint

@@ -40,20 +40,20 @@ VALIDATIONS = 'validations'  # the key of the message hub for the metrics by ite
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Logs what is trained on what, and the results of each validation and of a test. Writes from the first validation:
+    """Logs the model, the data, and the results of validations and tests. From the first validation on, it writes:
 
     - `curve.png`: the loss and the metrics by iteration.
-    - `confusion.png`: which classes the last validation, or a test, took for which, for detectors and segmentors.
-    - `validations.json`: the metrics by iteration, also of those before a resume.
+    - `confusion.png`: the confusion matrix of the last validation or test, for detectors and segmentors.
+    - `validations.json`: the metrics by iteration, including validations before a resume.
 
-    A test of a detector also writes `thresholds.json`, the scores with the best F1, which predictions with the
-    checkpoint find in its work dir; see `find_thresholds`. At the end, notes say what the metrics hide; see
-    `what_is_hidden`.
+    A test of a detector also writes `thresholds.json` with the scores of the best F1 into the work dir. Predictions
+    with the checkpoint use these scores; see `find_thresholds`. At the end, notes list what the metrics do not show;
+    see `what_is_hidden`.
 
     Args:
-        folder: Folder for the report of a test, see `Report`, as for the next two. Defaults to None: no report.
+        folder: Folder for the report of a test; see `Report`. Defaults to None: no report.
         compare: The report.json of another test to compare with. Defaults to None.
-        at_most_missed: The share of objects that may be missed, for which scores are chosen. Defaults to None.
+        at_most_missed: The share of objects that may be missed: thresholds are chosen for it. Defaults to None.
     """
 
     priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
@@ -98,7 +98,7 @@ class ReportHook(Hook):
         if not self.is_training:
             return
         found = self._by_class(runner, runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
-        # Those of a run that was killed after its checkpoint are not in the hub.
+        # If a run was killed after its checkpoint, the hub does not contain its later validations.
         validations = {**runner.message_hub.runtime_info.get(VALIDATIONS, {}), runner.iter: found}
         runner.message_hub.update_info(VALIDATIONS, validations)
         if is_main_process():
@@ -215,7 +215,7 @@ def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -
     panels = 2 if validations else 1
     figure = Figure((6.5 * panels, 4.5), layout='constrained')
     left, *rest = figure.subplots(1, panels, squeeze=False)[0]
-    if 'train/loss' in runner.message_hub.log_scalars:  # not in that of a model with a step of its own
+    if 'train/loss' in runner.message_hub.log_scalars:  # models with their own train_step do not log it
         losses = runner.message_hub.get_scalar('train/loss').data[0]
         steps, window = np.arange(-len(losses), 0) + runner.iter + 1, max(len(losses) // 50, 1)
         left.plot(steps, losses, color='C0', alpha=0.3, linewidth=0.8)

@@ -35,7 +35,7 @@ class Moments(NamedTuple):
     def std(self) -> list[float]:
         """The standard deviation of each channel; 1 for one of equal values, which cannot be scaled."""
         variance = self.squares / np.maximum(self.counts, 1) - self._mean**2
-        # What is left of a difference of equal numbers, by rounding, is no deviation.
+        # Equal values have a deviation of 0, but rounding errors may leave a small difference.
         is_flat = variance <= 1e-12 * self._mean**2
         return _rounded(np.where(is_flat, 1, np.sqrt(np.maximum(variance, 0))))
 

@@ -33,27 +33,28 @@ VALIDATIONS = (4, 20)  # the most validations, without and with early stopping
 
 @dataclass(frozen=True)
 class ConfigOptions:
-    """Options of a new config; all may be left out.
+    """Options of a new config. All have defaults.
 
     Args:
-        task: 'boxes', 'instances' or 'semantic'. Defaults to None: the most that the annotations allow.
+        task: 'boxes', 'instances' or 'semantic'. Defaults to None: the task that uses most of the annotations.
         arch: The backbone. Defaults to None: 'pvtv2-b0', or the backbone of `base`.
-        scale: Width and height of images in training. Defaults to None: measured.
+        scale: Width and height of images in training, in pixels. Defaults to None: chosen from your images.
         iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
         batch: Batch size. Defaults to None: 4 for nano and pvtv2-b0, else 8.
         val: See `find_data`. Defaults to None.
         seed: See `find_data`. Defaults to 0.
-        base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
-            config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.
-        masks: The values of label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
-        colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
+        base: The config of the model to start from: a path, a name such as 'mmdet::retinanet/...', or a folder with a
+            config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: a config of this project.
+        masks: The meaning of values in label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
+        colours: A file with a class and its colour in each line. Defaults to None: such a file in the folder, if it
+            exists.
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
         random_weights: Whether the backbone starts at random. Defaults to False: from ImageNet weights, if there are
             any for `arch`.
-        early_stop: After how many validations in a row without improvement training stops; there are up to 20, not
-            4. Defaults to None: after the last iteration.
-        ema: Whether validations and checkpoints have weights averaged over about the last twentieth of the iterations.
-            Defaults to False.
+        early_stop: Training stops after this number of consecutive validations without improvement. It also sets up to
+            20 validations instead of 4. Defaults to None: training stops after the last iteration.
+        ema: Whether validations and checkpoints use weights that are averaged over about the last twentieth of the
+            iterations. Defaults to False.
         group_by: See `find_data`. Defaults to None.
     """
     task: str | None = None

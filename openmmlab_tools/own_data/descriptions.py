@@ -17,7 +17,7 @@ from .image_sizes import Fit, name_sizes, sizes_of
 
 
 def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> list[str]:
-    """Returns sentences about data; `bands` are those of images that are loaded whole, not by mmcv's loader."""
+    """Returns sentences about data; `bands` describes images that `LoadBandsFromFile` loads, not mmcv's loader."""
     low, middle, high = name_sizes(sizes_of(data))
     lines = [f'{data.root} contains {data.form}.', *(
         f'{name}: {counted(len(pictures), "image")} in '

@@ -29,7 +29,9 @@ SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
 def read_pictures(plan: Plan, checked: Sequence[Checked]) -> LabelledData:
-    """Returns the images of a dataset with their sizes, for 'train'; those of COCO with objects, but no crowds."""
+    """Returns the images of a dataset with their sizes as split 'train'. From COCO, it also returns objects, without
+    crowds.
+    """
     dataset: Any = plan.dataset
     if not is_coco(plan):
         sized = [Picture(Path(sample.image), size=check.size[::-1])

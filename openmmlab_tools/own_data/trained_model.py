@@ -12,7 +12,7 @@ from openmmlab_tools.readers.form.dataset import LabelledData
 
 from .image_sizes import Fit, boxes_of, crop_for
 
-SLOWER = 10  # a fine-tuning learning rate is that of training from weights of the backbone alone, divided by this
+SLOWER = 10  # divides the learning rate if the whole model starts from trained weights, not only the backbone
 VALIDATE_FIRST = dict(validate_first=dict(type='openmmlab_tools.ValidateFirstHook'))  # for `default_hooks`
 
 

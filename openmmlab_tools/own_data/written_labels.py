@@ -12,7 +12,7 @@ from openmmlab_tools.readers.form.dataset import LabelledData, Picture
 from openmmlab_tools.readers.form.folder import inside
 from openmmlab_tools.readers.form.label_map_files import to_classes
 
-ACCOUNT = 'account.txt'  # the file beside the labels that says what became of their source
+ACCOUNT = 'account.txt'  # this file next to the labels reports which images and objects were used
 
 
 def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:

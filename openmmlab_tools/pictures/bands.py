@@ -31,7 +31,8 @@ from .images import (
 )
 
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
-# Tags of TIFF: bits of a channel, channels that are stored together, kinds of numbers, and GDAL's text of a number.
+# TIFF tags: bits in a channel, channels that are stored together, kinds of numbers, and a number that GDAL writes as
+# text.
 BITS, SAMPLES, FORMAT, NODATA = 258, 277, 339, 42113
 UNSIGNED = 1  # the kind of numbers without a sign
 STRETCHED = 2, 98  # percentiles that become black and white
@@ -82,7 +83,7 @@ def read_header(source: str | Path | BinaryIO, name: str | Path | None = None) -
 
 
 def read_bands(path: str | Path, backend_args: dict[str, Any] | None = None) -> np.ndarray:
-    """Reads an image of a file, or of a storage of mmengine; see `decode_bands`."""
+    """Reads an image from a file or from a storage backend of mmengine; see `decode_bands`."""
     with explained(path):
         if '://' not in str(path) and not backend_args:
             check_regular(path)
@@ -102,7 +103,7 @@ def decode_bands(content: bytes, name: str | Path) -> np.ndarray:
 
 
 def read_view(path: str | Path) -> np.ndarray:
-    """Reads a picture of an image to paint on, `(H, W, 3)`, RGB, uint8; see `to_view`."""
+    """Reads an image as a picture to draw on, `(H, W, 3)`, RGB, uint8; see `to_view`."""
     with explained(path):
         content = get(path)
     with suppress(UserError):  # without a package, there are still the higher bits
@@ -112,10 +113,11 @@ def read_view(path: str | Path) -> np.ndarray:
 
 
 def to_view(pixels: np.ndarray) -> np.ndarray:
-    """Makes a picture of `(H, W, C)` of any type: `(H, W, 3)`, RGB, uint8.
+    """Converts an image `(H, W, C)` of any type to a picture `(H, W, 3)`, RGB, uint8.
 
-    The first three channels are red, green and blue, and the first of one or two is grey. Values of uint8 stay. Others
-    are stretched for each channel: its 2nd percentile becomes 0, its 98th 255, and what is no number 0.
+    The first three channels become red, green and blue. If there are one or two channels, the first becomes grey.
+    Values in uint8 stay unchanged. In each other channel, the 2nd percentile becomes 0, the 98th becomes 255, and NaN
+    becomes 0.
     """
     shown = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
     if shown.dtype == np.uint8:

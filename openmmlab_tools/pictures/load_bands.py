@@ -16,14 +16,19 @@ from .images import ImageFault
 class LoadBandsFromFile(BaseTransform):
     """Loads `img_path` as `img`, `(H, W, channels)`, float32, with the values and the order of the file.
 
-    See `bands` beside it for formats, and where TIFF has channels. Nothing is BGR: leave `bgr_to_rgb` False, and
-    normalize with mmcv's `Normalize(mean, std, to_rgb=False)` in the pipeline, since mmdet's data preprocessor takes
-    one or three channels only. What is not finite in float32, or declared as nodata, has no value.
+    The module `bands` describes the formats, and the place of channels in TIFF. The channels are not BGR: keep
+    `bgr_to_rgb=False`. Use mmcv's `Normalize(mean, std, to_rgb=False)` in the pipeline, because mmdet's data
+    preprocessor accepts only one or three channels. A pixel has no value if it is not finite in float32, or declared as
+    nodata.
 
     Args:
-        channels: The number of channels that images must have, as `in_channels` of the backbone.
-        fill: The values of each channel for pixels without one, such as the mean. Defaults to None: they are an error.
+        channels: The number of channels that images must have. It must equal `in_channels` of the backbone.
+        fill: A value for each channel, such as the mean, for pixels without a value. Defaults to None: such pixels
+            raise an error.
         backend_args: Arguments of mmengine's file backend. Defaults to None: chosen by the path.
+
+    Raises:
+        UserError: If an image cannot be read, has another number of channels, or has pixels without a value.
     """
 
     def __init__(self, channels: int, fill: Sequence[float] | None = None, backend_args: dict[str, Any] | None = None

@@ -18,28 +18,28 @@ from .bands import read_view, to_view
 from .painting import ALPHA, paint_boxes, paint_label_map
 
 Picture: TypeAlias = str | Path | np.ndarray  # a file, or pixels
-# A score, or scores by the names of classes; those that are not named have that of '', or else SCORE_THR.
+# A score, or scores by class name. The key '' is the score for classes that are not named; its default is SCORE_THR.
 ScoreThr: TypeAlias = float | Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one image: boxes and perhaps masks of a detector, or the label map of a segmentor.
+    """The prediction for one image: boxes (and masks, if the detector has them), or the label map of a segmentor.
 
     Attributes:
         size: Height and width of the image, in pixels.
         classes: The names of the classes, in the order of their labels.
-        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels; as the next two, None from a segmentor.
-        labels: `(N,)`, int64: the index of each box in `classes`.
-        scores: `(N,)`, float32, from 0 to 1; None of annotations.
+        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels. None from a segmentor.
+        labels: `(N,)`, int64: the index of each box's class in `classes`. None from a segmentor.
+        scores: `(N,)`, float32, from 0 to 1. None from a segmentor, and for annotations.
         masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`, which `pycocotools.mask.decode(masks)`
             decodes to `(H, W, N)`, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
         name: The name of the image; `clip.mp4_000001` for a frame.
         image: The path of the image, or its pixels, `(H, W, 3)`, RGB, uint8, or `(H, W, C)` of more channels or bits.
         palette: The RGB colour of each class, if the dataset has one.
-        score_thr: The scores that boxes must exceed to be painted: a score, or a dict by the names of classes, as in
-            `above`. `predict` sets the best ones of a test of the checkpoint, if it finds them. Defaults to 0.3.
+        score_thr: Boxes with a score above this value are drawn. A number, or a dict by class name (see `above`). If
+            a test of the checkpoint has written scores with the best F1, `predict` sets these. Defaults to 0.3.
     """
     size: tuple[int, int]
     classes: tuple[str, ...]
@@ -54,14 +54,15 @@ class Prediction:
     score_thr: ScoreThr = SCORE_THR
 
     def above(self, score_thr: ScoreThr | None = None) -> 'Prediction':
-        """Returns the prediction with only those boxes, and their masks, whose score is above a threshold.
+        """Returns the prediction with only the boxes (and their masks) whose score is above a threshold.
 
         Args:
-            score_thr: A score, or a dict with scores by the names of classes, in which a class that is not named has
-                that of '', or else 0.3. Defaults to None: that of the prediction. A label map has no scores, and stays.
+            score_thr: A score, or a dict of scores by class name. In a dict, the key '' is the score for all other
+                classes; without it, their score is 0.3. Defaults to None: the attribute `score_thr`. Label maps have no
+                scores and stay unchanged.
 
         Raises:
-            UserError: If the model has no class of a name.
+            UserError: If the model has no class with a name in the dict.
         """
         if self.labels is None or self.scores is None:
             return self
@@ -108,11 +109,11 @@ class Prediction:
         write_image(Path(path), self.plot(score_thr, labels))
 
     def to_coco(self) -> dict[str, list[dict[str, Any]]]:
-        """Returns all boxes of a detector, and their masks, in COCO's layout; see the function `to_coco`."""
+        """Returns all boxes and masks in COCO's layout; see the function `to_coco`."""
         return to_coco({self.name: self})
 
     def to_supervision(self) -> Any:
-        """Returns all boxes of a detector as `supervision.Detections`, with masks and, in `data`, `class_name`.
+        """Returns all boxes as `supervision.Detections`, with masks, and with `class_name` in `data`.
 
         Raises:
             ImportError: If supervision is not installed.
@@ -151,7 +152,7 @@ def of_sample(sample: BaseDataElement, size: tuple[int, int], metainfo: Mapping[
 
 
 def check_score_thr(score_thr: ScoreThr) -> None:
-    """Raises a UserError unless a score, or those of classes, are numbers from 0 to 1."""
+    """Raises a UserError unless a threshold, or all thresholds by class, are numbers from 0 to 1."""
     for name, score in score_thr.items() if isinstance(score_thr, Mapping) else [('', score_thr)]:
         if not isinstance(name, str):
             raise UserError(f'score_thr has a score for {name!r}, but must have them by the names of classes: correct '
@@ -167,14 +168,15 @@ def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
         if name and name not in classes:
             raise UserError(f'score_thr has a score for {name}, which is no class of the model'
                             f'{did_you_mean(name, classes)}: name one of its classes, or give a number.')
-    # Of the type of scores, so that none is above itself.
+    # The same dtype as the scores, so that a score equal to the threshold is not above it.
     return np.array([thresholds.get(name, thresholds.get('', SCORE_THR)) for name in classes], np.float32)
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
+    """Converts a detector's predictions, by image name, to COCO's layout, with a `score` in each annotation.
 
-    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
+    Ids begin with 1. Images have the order of `predictions`, and categories the order of the labels. `loadRes` of
+    pycocotools can read the annotations. Raises a UserError for a label map.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -53,27 +53,30 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
             *, score_thr: ScoreThr | None = None, urls: bool = False, tile: int | None = None,
             overlap: int | None = None, tile_scale: TileScale = 'train', stream: bool = False
             ) -> list[Prediction] | Iterator[Prediction]:
-    """Predicts with a detector of mmdet or a segmentor of mmseg.
+    """Predicts images with a detector of mmdet or a segmentor of mmseg.
 
-    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns.
+    To predict several times with one model, call `build_inferencer` once, and then `infer`. You can call this function
+    in several threads; one thread at a time predicts.
 
     Args:
         images: A path, a folder, a pattern, an address, a video, the number of a camera, an image of Pillow, an array,
-            a tensor, or any number of them; see `openmmlab_tools.predict.sources.images_of`.
-        config: The file that the model was trained with.
+            a tensor, or an iterable of these; see `openmmlab_tools.predict.sources.images_of`.
+        config: The config file that the model was trained with.
         checkpoint: Path or URL, or an exported file.
         device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
-        batch_size: How many images are predicted together. Defaults to 1.
-        score_thr: Boxes with a score above it are returned; see `Prediction.above`. Defaults to None: all.
+        batch_size: The number of images in a batch. Defaults to 1.
+        score_thr: Only boxes with a score above this value are returned; see `Prediction.above`. Defaults to None: all
+            boxes.
         urls: Whether to fetch images from addresses. Defaults to False.
-        tile: Images that are wider or higher are predicted in overlapping tiles of this side, in pixels, so that memory
-            does not grow with their size; see `openmmlab_tools.predict.tiles`. Defaults to None: as a whole.
-        overlap: How many pixels neighbouring tiles have in common, at least: more than the largest object. Defaults to
-            None: a quarter of `tile`.
-        tile_scale: At which scale tiles, and images that are not larger than one, are shown: 'train' as whole images in
-            training, 'config' as the config says for images of their size, or a factor. Defaults to 'train'.
-        stream: Whether to return an iterator, which reads and predicts only what is asked for, such as the frames of a
-            camera or of a long video. Defaults to False: a list.
+        tile: The side of a tile in pixels. Larger images are predicted in overlapping tiles, so that memory does not
+            grow with the image; see `openmmlab_tools.predict.tiles`. Defaults to None: no tiles.
+        overlap: The smallest overlap of neighbouring tiles, in pixels. Choose more than the size of the largest object.
+            Defaults to None: a quarter of `tile`.
+        tile_scale: The scale at which the model gets tiles, and images smaller than a tile: 'train' for the scale of
+            whole images in training, 'config' for the config's scale for images with the size of a tile, or a factor.
+            Defaults to 'train'.
+        stream: Whether to return an iterator. It reads and predicts an image when you ask for the image. Use it for
+            cameras and long videos. Defaults to False: returns a list.
 
     Raises:
         UserError: If the model cannot be built, or an image cannot be read or predicted.
@@ -87,9 +90,11 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """Builds the inferencer of a config's library, without a progress bar; `cfg` from `load_config` is changed in
-    place. Classes are named as in the checkpoint, or else as in the config's test dataset. The best scores of a test of
-    the checkpoint, in `thresholds.json` beside it or in the work dir, become its attribute `score_thr`, which is told.
+    """Builds an inferencer of mmdet or mmseg, without a progress bar. Changes `cfg`, from `load_config`, in place.
+
+    The names of classes come from the checkpoint, or else from the config's test dataset. If `thresholds.json` from a
+    test of the checkpoint is in the checkpoint's folder or in the work dir, its scores become the attribute
+    `score_thr`, and a note says so.
 
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
@@ -150,12 +155,18 @@ class _Sized(NamedTuple):
 def infer(inferencer: BaseInferencer, images: Source, batch_size: int = 1, score_thr: ScoreThr | None = None,
           urls: bool = False, tile: int | None = None, overlap: int | None = None, tile_scale: TileScale = 'train',
           max_pixels: int | None = None, tell: Tell = lambda done, count: None) -> Iterator[Prediction]:
-    """Yields the prediction of each image, in their order; see `predict`.
+    """Yields the prediction of each image, in the order of the images. `predict` describes most arguments.
 
-    Predictions do not depend on `batch_size`: images of several sizes are predicted together only if the data
-    preprocessor says that the model can do so without a difference (`take_several_sizes`), and else neighbours of one
-    size. A file of more than `max_pixels` is a UserError, unless there are tiles. `tell` is called with the number of
-    tiles of an image that are predicted, and of all.
+    Predictions do not depend on `batch_size`. A batch contains images of several sizes only if the data preprocessor
+    has prepared the model for this (`take_several_sizes`). Otherwise, a batch contains consecutive images of one size.
+
+    Args:
+        inferencer: From `build_inferencer`.
+        max_pixels: The most pixels of an image that is predicted without tiles. Defaults to None: no limit.
+        tell: Called with the number of predicted tiles of an image, and the number of its tiles. Defaults to nothing.
+
+    Raises:
+        UserError: If an image cannot be read or predicted, or is too large.
     """
     tiling = check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, max_pixels)
     opened = images_of(images, urls, inferencer.bands_loader is None)

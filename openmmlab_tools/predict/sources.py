@@ -31,31 +31,32 @@ Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Name
 class Named(NamedTuple):
     """An image, and the name for its results."""
     name: str
-    image: Picture  # a file, or `(H, W, 3)`, RGB, uint8; see `images_of`
+    image: Picture  # a file, or an array `(H, W, 3)`, RGB, uint8; see `images_of`
 
 
 def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: bool = True
               ) -> list[Named] | Iterator[Named]:
-    """Returns the images of a source: a list if they are known, else an iterator over them, which has read the first.
+    """Returns the images of a source: a list if their number is known, else an iterator that has read the first image.
 
     Args:
-        source: One of these, or any number of them:
+        source: One of the following, or an iterable of these:
 
-            - the path of an image, of a folder of images, or of a video (`VIDEO_SUFFIXES`); a pattern such as
-              `a/*.png`, or `a/**/*.png` with the folders below `a`, with which names begin then
-            - an address, `http://` or `https://`, of an image, if `urls` is set
-            - the number of a camera, whose images do not end
-            - an image of Pillow, of which the frame that it shows is taken
+            - the path of an image, a folder with images, or a video (`VIDEO_SUFFIXES`)
+            - a pattern such as `a/*.png`, or `a/**/*.png` for all folders below `a`, which then begin the names
+            - the address of an image, `http://` or `https://`, if `urls` is set
+            - the number of a camera; the iterator does not end
+            - an image of Pillow; if it has several frames, its current frame
             - an array `(H, W, 3)`, RGB, uint8
             - a tensor `(3, H, W)` or `(N, 3, H, W)`, RGB, uint8, or floats from 0 to 1
-            - what this function returns
-        urls: Whether to fetch addresses, of at most 3 bytes for each of 16 million pixels. Defaults to False.
-        as_rgb: Whether images are RGB, uint8. Defaults to True. False takes any channels and values: arrays `(H, W,
-            C)`, tensors `(C, H, W)` or `(N, C, H, W)`, and images of Pillow.
-        endless: Whether to take cameras. Defaults to True.
+            - a return value of this function
+        urls: Whether to fetch addresses. An image may have at most 3 bytes for each of 16 million pixels. Defaults to
+            False.
+        as_rgb: Whether images are RGB, uint8. Defaults to True. With False, they may have any channels and values:
+            arrays `(H, W, C)`, tensors `(C, H, W)` or `(N, C, H, W)`, and images of Pillow.
+        endless: Whether to accept cameras. Defaults to True.
 
     Raises:
-        UserError: If there is no image, or one cannot be fetched or read. Files of images are opened by `pages_of`.
+        UserError: If there is no image, or an image cannot be fetched or read. `pages_of` opens files later.
     """
     found = _images_of(source, urls, as_rgb, endless)
     return found if isinstance(found, list) else chain([*islice(found, 1)], found)
@@ -222,8 +223,9 @@ def _frames(source: Path | int, name: str) -> Iterator[Named]:
 
 
 def _is_complete(number: int, broken: list[int], last: float, duration: float) -> bool:
-    """Returns whether the time of the last frame is that of the end. Then there were no more frames: some formats only
-    tell their duration, from which OpenCV estimates the number of frames.
+    """Returns whether a video was read to its end, which is true if its last frame has the time of the end.
+
+    Some formats store a duration only. OpenCV then estimates the number of frames, so the number may be too large.
     """
     read = broken[0] - 1
     return broken == [*range(read + 1, number + 1)] and read > 1 and duration - last <= 1.5 * last / (read - 1)

@@ -1,13 +1,14 @@
-"""Predicts large images in overlapping tiles, each of which answers for its core.
+"""Predicts large images in overlapping tiles. Each tile decides about its core.
 
-The core is the part of a tile that is nearer to its middle than to those of its neighbours. A pixel has the class that
-the tile of its core found. An object counts if its centre is in the core of a tile that found it, or near. What several
-tiles found of it is joined (see `Seams`): its box and mask are those of a tile that has all of it, or else
-the union of its pieces.
+The core is the part of a tile that is nearer to the middle of this tile than to the middle of any other tile. A pixel
+has the class that was predicted in the tile whose core contains the pixel. An object counts if its centre is in, or
+near, the core of a tile in which it was predicted. Predictions of the same object in several tiles are joined (see
+`Seams`). The box and mask come from a tile that contains the whole object, or else from the union of its pieces.
 
-mmdet's `shift_predictions` needs SAHI, forgets the masks, and would keep one of the whole image for each object. SAHI
-has its own models around mmdet's, and installs OpenCV, Shapely and others. mmseg's mode 'slide' holds scores of all
-classes for all pixels. Here memory holds one batch of tiles, the image, boxes with RLE masks, and the label map.
+Why not other tools: mmdet's `shift_predictions` requires SAHI and drops the masks; with masks, it would need a mask of
+the whole image for each object. SAHI wraps mmdet's models and installs OpenCV, Shapely and other packages. mmseg's mode
+'slide' stores the scores of all classes for all pixels. Here memory contains one batch of tiles, the image, boxes with
+RLE masks, and the label map.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -67,11 +68,12 @@ def are_near(boxes: np.ndarray, cores: np.ndarray) -> np.ndarray:
 
 
 class Seams:
-    """Finds which boxes of all tiles of an image are one object.
+    """Finds the boxes in neighbouring tiles that belong to the same object.
 
-    Boxes of one class from several tiles are one object if they agree: each edge may be wrong by `JITTER`, or by a
-    sixth of the side. A box at the border of its tile is a piece, which goes on there: it agrees with a box that
-    contains it, and with a piece beside it. Boxes of one tile are several objects.
+    Boxes from different tiles belong together if they have the same class and agree: each edge may differ by `JITTER`,
+    or by a sixth of the side. A box at the border of its tile is a piece, because the object may continue beyond the
+    border. A piece agrees with a box that contains it, and with a piece in the next tile. Boxes from the same tile
+    never belong together.
 
     Args:
         boxes: `(N, 4)`, in pixels of the image, each edge times `OUTWARD`.
@@ -90,14 +92,14 @@ class Seams:
         self.slack = slack_of(boxes)
         self.cut = (boxes >= frames[tiles] - JITTER) & (frames < (0, 0, *size[::-1]))[tiles]
         self.is_piece = self.cut.any(axis=1)
-        # A piece may be larger than it looks where it is cut, and along that border.
+        # At the border where a piece is cut, its true edges are unknown.
         self.exact = ~(self.cut | self.cut[:, [1, 0, 1, 0]] | self.cut[:, [3, 2, 3, 2]])
         self.reach = np.where(self.cut, np.maximum(boxes, frames[tiles]), boxes) + JITTER
 
     def objects(self) -> list[list[int]]:
-        """Returns the boxes of each object, of a tile at most one.
+        """Returns the indices of the boxes of each object, at most one box from each tile.
 
-        What is surest comes together first: whole boxes, then tiles with the most in common, then boxes alike.
+        The surest pairs are joined first: whole boxes, then boxes in tiles with a large overlap, then similar boxes.
         """
         links = {pair: rank for tile in range(len(self.frames)) for pair, rank in self._links(tile)}
         groups = [[index] for index in range(len(self.edges))]
@@ -112,12 +114,12 @@ class Seams:
         return [group for index, group in enumerate(groups) if index == group[0]]
 
     def _links(self, tile: int) -> Iterator[tuple[tuple[int, int], tuple[int, float, float]]]:
-        """Yields pairs of boxes of a tile and of later ones that agree, and what they are sorted by."""
+        """Yields pairs of boxes that agree, one from this tile and one from a later tile, and their sort keys."""
         seen = self.edges + self.frames[tile, OTHER] >= -JITTER
         a, b = np.flatnonzero(self.tiles == tile)[:, None], np.flatnonzero(seen.all(axis=1) & (self.tiles > tile))
         larger, slack = self.edges[a] - self.edges[b], np.minimum(self.slack[a], self.slack[b])
         wrong = np.where(larger > 0, self.exact[b], self.exact[a]) * abs(larger)
-        # Widths and heights of what both tiles see.
+        # Widths and heights of the region that both tiles contain.
         frames = self.frames[self.tiles[b]]
         mine, others = np.minimum(self.reach[a], frames + JITTER), np.minimum(self.reach[b], self.frames[tile] + JITTER)
         lengths, other_lengths, common, areas = (one[..., :2] + one[..., 2:] for one in (

@@ -1,4 +1,4 @@
-"""COCO files of a folder, one a split, and panoptic ones with their PNG files."""
+"""Reads the COCO files in a folder, one for each split, and panoptic COCO files with their PNG files."""
 import os
 from collections import Counter
 from pathlib import Path
@@ -71,7 +71,7 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
 
 
 def _pictures(coco: Coco, file: Path, split: str, folder: Folder, data: LabelledData) -> list[Picture]:
-    """Returns the images of a file that are there, with their objects. Categories of one name are one class."""
+    """Returns the existing images of a COCO file with their objects. Categories with the same name become one class."""
     account = data.account
     note_records(coco, account)
     names = {category['id']: category['name'] for category in coco['categories']}
@@ -148,7 +148,7 @@ def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> di
     texts = [str(Path(name)) for name in names]
     above = dict.fromkeys(place for parent in dict.fromkeys(path.parent for path in folder.images)
                           for place in (parent, *parent.parents) if place.is_relative_to(folder.root))
-    # Several folders may have images of the same names: first those of the split.
+    # Several folders may contain images with the same names. Folders of the same split come first.
     order = dict.fromkeys([file.parent, *(place for place in above if split_of(place / '_', folder.root) == split),
                            *above])
     counts = {place: sum(os.path.join(place, text) in known for text in texts) for place in order}

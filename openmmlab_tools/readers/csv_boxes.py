@@ -19,8 +19,8 @@ from openmmlab_tools.texts import shown, some
 from .layouts import CSV, Reading
 from .tools import LINES, text_of
 
-# What is read, and how headings call it, in lower case without blanks, points and underscores. `bbox`, `box` and `roi`
-# may come before: then x, y, width and height are those of the box.
+# The columns that are read, and their possible headings, in lower case without blanks, points and underscores. The
+# headings may begin with `bbox`, `box` or `roi`: then x, y, width and height describe the box.
 HEADINGS = dict(
     image=('filename', 'image', 'imageid', 'imagename', 'imagepath', 'imagefile', 'imagefilename', 'file', 'filepath',
            'path', 'location', 'frame', 'img', 'imgname', 'imgpath'),

@@ -22,8 +22,8 @@ from openmmlab_tools.texts import shown
 from .layouts import LABELME, Reading
 
 NO_AREA = 'objects are of type {}, which has no area'
-IGNORED = '__ignore__'  # LabelMe's own converters leave it out, too
-# Fields that are read, or that say nothing about objects.
+IGNORED = '__ignore__'  # LabelMe's converters also skip this class
+# Fields that are read, and fields that do not describe objects.
 OF_IMAGE = frozenset(('version', 'flags', 'shapes', 'imagePath', 'imageData', 'imageWidth', 'imageHeight', 'lineColor',
                       'fillColor', 'text', 'description'))
 OF_SHAPE = frozenset(('label', 'points', 'shape_type', 'group_id', 'mask', 'flags', 'description', 'text', 'score',
@@ -32,7 +32,10 @@ KINDS = ('polygon', 'rectangle', 'rotation', 'circle', 'mask')
 
 
 def read_labelme(reading: Reading) -> LabelledData:
-    """Reads polygons, rectangles, circles and masks, one object by `group_id`; a UserError for another format."""
+    """Reads polygons, rectangles, circles and masks. Shapes with the same `group_id` become one object.
+
+    Raises a UserError for files in another format.
+    """
     return read_each(reading.files, LabelledData(LABELME, reading.folder.root), reading.folder, 'JSON file', _records)
 
 

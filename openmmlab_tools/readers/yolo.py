@@ -26,9 +26,11 @@ MOST_SHARE = 1 + MARGIN
 
 
 def labels_of_yolo(folder: Folder) -> list[Path]:
-    """Returns txt files that begin with a number or are empty, and belong to an image or lie beside those that do; and
-    other txt files of images beside them. None if no file of an image begins with a number, and none of a folder where
-    another tool wrote that of an image.
+    """Returns the txt files of a YOLO data set; an empty list if no file of an image begins with a number.
+
+    These are files that begin with a number or are empty, and that belong to an image or are in a folder with such
+    files, and other txt files of images in these folders. If another tool has written the file of an image, its folder
+    is skipped.
     """
     files = [path for path in folder.with_suffix('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
@@ -156,7 +158,7 @@ def _shape(numbers: list[float], keypoints: int, where: Callable[[], str], accou
 
 
 def _is_pose(numbers: Sequence[float]) -> bool:
-    """Returns whether numbers are a box, and points in it with a visibility of 0, 1 or 2, as those of poses are."""
+    """Returns whether the numbers are a box, and keypoints in it with a visibility of 0, 1 or 2."""
     if len(numbers) < 7 or len(numbers) % 3 != 1:
         return False
     points, (x, y, width, height) = np.reshape(numbers[4:], (-1, 3)), numbers[:4]

@@ -62,7 +62,7 @@ def roi_pool_forward(input: Tensor, rois: Tensor, output: Tensor, argmax: Tensor
 
 def roi_pool_backward(grad_output: Tensor, rois: Tensor, argmax: Tensor, grad_input: Tensor, pooled_height: int,
                       pooled_width: int, spatial_scale: float) -> None:
-    """Fills `grad_input (B, C, H, W)`: each maximum gets the gradient of its bin."""
+    """Writes into `grad_input`, `(B, C, H, W)`: each maximum receives the gradient of its bin."""
     index = argmax.flatten(2).long()
     grads = (grad_output.flatten(2) * (index >= 0)).to(grad_input.dtype)
     maps = grad_input.flatten(2)  # contiguous, so this is a view

@@ -52,7 +52,7 @@ class Account:
             examples.total() for examples in self.left_out.get(kind, {}).values())
 
     def lines(self) -> Iterator[str]:
-        """Yields a sentence about images, one about objects, if there are any, one about files, and others."""
+        """Yields sentences: about images, about objects (if there are any), about files, and about other findings."""
         for kind in ('images', 'objects'):
             reasons = [*_clauses(self.left_out.get(kind, {}))]
             if lost := self.lost(kind):

@@ -8,11 +8,11 @@ CHANNELS = 4  # of the picture that the brush paints; the last one says where it
 
 
 def read_brush(code: Sequence[int], size: tuple[int, int]) -> np.ndarray:
-    """Returns a mask, `(H, W)`, bool, of an image of a width and height; a ValueError for other bytes.
+    """Decodes a brush mask of Label Studio: returns `(H, W)`, bool. Raises a ValueError for other bytes.
 
-    After the number of values (32 bits), the bits of a value (5) and of four kinds of lengths (4 each), each minus 1,
-    there are runs: a bit that says whether all values are equal, the kind of its length (2), the length minus 1, and
-    the value, or else all values.
+    The bytes begin with the number of values (32 bits), the bits of a value (5), and the bits of four kinds of lengths
+    (4 each), each minus 1. Then come runs: a bit that is 1 if all values are equal, the kind of the length (2), the
+    length minus 1, and one value or all values.
     """
     bits, place = np.unpackbits(np.array(code, np.uint8)), 0
 

@@ -20,12 +20,12 @@ EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 
 class LabelledObject(NamedTuple):
-    """An object of an image."""
-    name: str  # of its class
+    """An object in an image."""
+    name: str  # its class
     keys: dict[str, Any]  # COCO's `bbox` (x, y, width, height), `area` and `iscrowd`, perhaps `segmentation`
-    records: int = 1  # how many of the source became this object
-    extent: Extent | None = None  # its left, top, right and bottom before it was clipped; None: those of `bbox`
-    ignored: str = ''  # why losses and metrics ignore it, as `Account.leave` has it; then `iscrowd` is 1
+    records: int = 1  # the number of records in the source for this object
+    extent: Extent | None = None  # left, top, right and bottom before clipping; None: the same as `bbox`
+    ignored: str = ''  # the reason why losses and metrics ignore it (see `Account.leave`); then `iscrowd` is 1
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Picture:
     stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
     objects: list[LabelledObject] = field(default_factory=list)
     label_map: LabelMap | None = None
-    records: int = 1  # how many of the source are about this image
+    records: int = 1  # the number of records in the source about this image
 
     def classes(self, names: Sequence[str]) -> set[str]:
-        """Returns the classes that the image shows; `names` are those of all labels."""
+        """Returns the classes that occur in the image; `names` are the classes of the labels 0, 1, 2, ..."""
         return {names[label] for label in self.label_map.pixels} if self.label_map else {
             instance.name for instance in self.objects}
 
@@ -75,7 +75,7 @@ class LabelledData:
             for picture, header in zip(pictures, threads.map(read_header, [picture.path for picture in pictures]),
                                        strict=True):
                 actual = header.width, header.height
-                if picture.size != actual and all(picture.size):  # it is written as it is, so that training refuses it
+                if picture.size != actual and all(picture.size):  # keep the size, so that training raises an error
                     wrong.append(other_size(picture.path, actual, picture.size))
                 else:
                     picture.size = actual

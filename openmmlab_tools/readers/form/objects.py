@@ -19,8 +19,10 @@ Extent = tuple[float, float, float, float]  # left, top, right and bottom, in pi
 
 @dataclass(frozen=True)
 class Shape:
-    """Where an object is: the corners of a box (left, top, right, bottom), polygons, `(N, 2)` each, or a mask,
-    `(H, W)`, bool, with the place of its first pixel; in pixels, or with `in_shares` in shares of the image's sides.
+    """The shape of an object: box corners (left, top, right, bottom), polygons `(N, 2)`, or a mask.
+
+    A mask is `(h, w)`, bool, and has the place of its first pixel. Coordinates are pixels, or with `in_shares` shares
+    of the image's width and height.
     """
     corners: Sequence[float] = ()
     parts: Sequence[np.ndarray] = ()
@@ -112,7 +114,7 @@ def box(left: float, top: float, right: float, bottom: float, size: tuple[int, i
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:
-    """Returns the keys of an object of one or more polygons, `(N, 2)` each, which are clipped to their image."""
+    """Returns the keys of an object that consists of polygons, `(N, 2)` each, clipped to the image."""
     parts = [part for part in (_clip(part, size).round(2) for part in parts) if len(part) >= 3]
     if not parts:
         return box(0, 0, 0, 0, size)
@@ -156,7 +158,7 @@ def turned(points: Any, x: float, y: float, factor_x: float, factor_y: float, de
 
 
 def merged(parts: Sequence[dict[str, Any]], size: tuple[int, int]) -> dict[str, Any]:
-    """Returns the keys of one object for several shapes: of boxes one around all, or else all of their pixels."""
+    """Joins several shapes into the keys of one object: a box around all boxes, or else the union of all pixels."""
     if len(parts) == 1:
         return parts[0]
     shapes = [part.get('segmentation') for part in parts]

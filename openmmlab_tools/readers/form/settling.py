@@ -16,8 +16,8 @@ MOST_OUTSIDE = 0.1  # of all objects; if more lie outside, their numbers mean so
 
 
 def settle(data: LabelledData, names: Sequence[str], pictures: Sequence[Picture]) -> None:
-    """Leaves out objects that are said twice, lie outside, or have no area, makes those of the names classes that have
-    an object, and tells what is odd about both, and about sizes.
+    """Leaves out objects that are labelled twice, lie outside their image, or have no area. Keeps the classes that have
+    an object. Notes what is unusual about objects, classes and sizes.
 
     Raises:
         UserError: If an object has no class, or many lie outside of their images.
@@ -44,7 +44,7 @@ def settle(data: LabelledData, names: Sequence[str], pictures: Sequence[Picture]
 
 
 def _leave_out_copies(pictures: Sequence[Picture], account: Account) -> None:
-    """Leaves out objects with the class and place of another one, and tells of those with its place alone."""
+    """Leaves out objects with the same class and place as another object. Notes objects with the same place only."""
     for picture in pictures:
         by_place: dict[tuple[float, ...], list[LabelledObject]] = {}
         for instance in picture.objects:

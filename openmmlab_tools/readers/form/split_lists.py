@@ -1,4 +1,5 @@
-"""Reads lists of images, such as train.txt, in any layout: which file is one, for which split, and what it names."""
+"""Reads lists of images such as train.txt, in any layout: finds the lists, their splits, and the images that they name.
+"""
 import csv
 import re
 from collections import defaultdict
@@ -68,14 +69,14 @@ class ImageNames:
 
 
 def read_split_lists(folder: Folder, images: Sequence[Path], account: Account, kind: str) -> dict[str, list[Path]]:
-    """Returns the images of each split that lists below a folder name; none if there are no lists.
+    """Returns the images of each split that the lists name; an empty dict if there are no lists.
 
-    Lists in one folder belong together. Of several folders, those of VOC for this kind of labels come first ('Main' for
-    boxes, 'Segmentation' for label maps), then others of VOC, then the nearest to the root. Without a list for
-    training, it gets the images that no other list has, of `trainval` if there is one.
+    Lists in one folder belong together. If several folders contain lists, the order is: VOC's folder for this kind of
+    labels ('Main' for boxes, 'Segmentation' for label maps), other VOC folders, then the folder nearest to the root. If
+    no list is for training, the training split gets the images in `trainval`, or all images, that no other list names.
 
     Raises:
-        UserError: If a list names other images, a name means two images, or two folders have lists that differ.
+        UserError: If a list names unknown images, a name fits two images, or two folders contain different lists.
     """
     chosen: tuple[tuple[int, ...], Path, dict[str, list[Path]]] | None = None
     sets = [*_sets(folder, kind)]
@@ -124,7 +125,7 @@ def _completed(splits: dict[str, list[Path]], images: Sequence[Path]) -> dict[st
 
 
 def list_of(path: Path, root: Path) -> tuple[str, Path] | None:
-    """Returns the split that the name of a file or of its folder says, and the folder of lists; None for no list."""
+    """Returns the split in the name of a list or of its folder, and the folder of lists; None if a file is no list."""
     words = words_of(path.stem) if path.suffix.lower() in SUFFIXES else []
     if not words or not {*words} <= LIST_WORDS | SPLIT_WORDS.keys():
         return None

@@ -55,7 +55,9 @@ def divide(data: LabelledData, pictures: Sequence[Picture], folder: Folder, spli
 
 def complete(data: LabelledData, pictures: Sequence[Picture], folder: Folder,
              splits: Mapping[str, Sequence[Path]] = {}, names: Sequence[str] = ()) -> LabelledData:
-    """Gives data the images of a reader, with classes (of `names`, if the layout has them) and splits; see `settle`."""
+    """Completes data with the images of a reader, its classes (`names`, if the layout contains them) and splits; see
+    `settle`.
+    """
     settle(data, names or sorted({other.name.strip() for picture in pictures for other in picture.objects}), pictures)
     divide(data, pictures, folder, splits)
     return data
