@@ -125,7 +125,7 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
         sentences = [sentence]
         if base or arch not in FOR_CPU:
             backbone = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
-            new = swap_backbone(old, optimizer=bool(base), **backbone)
+            new = swap_backbone(old, optimizer=bool(base), **backbone).config
     if not asked.random_weights:
         load_from = load_from or new.get('load_from')
     if load_from:

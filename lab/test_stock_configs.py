@@ -69,12 +69,12 @@ def probe_once(backbone: dict[str, object]) -> Maps:
 def swapped(old: Config) -> tuple[str, Config]:
     """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the backbone and the new config."""
     try:
-        return 'PyramidCPVT', swap_backbone(old, ARCHS['PyramidCPVT'], probe=probe_once)
+        return 'PyramidCPVT', swap_backbone(old, ARCHS['PyramidCPVT'], probe=probe_once).config
     except (CannotBuild, CannotRun):  # the probing may be the cause
         raise
     except CannotSwap:
         with contextlib.suppress(CannotSwap):
-            return 'CPVT', swap_backbone(old, ARCHS['CPVT'], backbone='CPVT', probe=probe_once)
+            return 'CPVT', swap_backbone(old, ARCHS['CPVT'], backbone='CPVT', probe=probe_once).config
         raise  # the reason is about the pyramid
 
 
@@ -120,5 +120,5 @@ def test_a_config_takes_the_backbone(library: str, config: str, coco: Path, tmp_
         move_data(new, coco)
         check_before_training(new, ('train', 'val'))
     if family not in TRIED:
-        check(try_out, swap_backbone(old, ARCHS[backbone], backbone=backbone), old)
+        check(try_out, swap_backbone(old, ARCHS[backbone], backbone=backbone).config, old)
         TRIED.add(family)

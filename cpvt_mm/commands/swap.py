@@ -33,46 +33,33 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def swap(cfg: 'Config', args: argparse.Namespace) -> 'Config':
-    """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
-    """
-    from cpvt_mm.models.create import load_backbone
-    from cpvt_mm.swap import swap_backbone
-    from cpvt_mm.zoo.load import load_pretrained
-    new = swap_backbone(cfg, args.arch, args.checkpoint, args.optimizer, args.backbone)
-    if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
-        load_pretrained(load_backbone(new), args.checkpoint)
-    return new
-
-
 def run(args: argparse.Namespace) -> None:
     archs = SWAPPED_IN['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
     check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or archs[0]], archs, UserError)
-    from cpvt_mm.swap import read_config, write_config
+    from cpvt_mm.models.create import load_backbone
+    from cpvt_mm.swap import read_config, swap_backbone, write_config
+    from cpvt_mm.zoo.load import load_pretrained
     from openmmlab_tools.config_files import changes, check_model_of
     from openmmlab_tools.own_data.taken_data import take_data
     old = read_config(args.config)
-    new = swap(old, args)
+    new, is_same = swap_backbone(old, args.arch, args.checkpoint, args.optimizer, args.backbone)
+    if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
+        load_pretrained(load_backbone(new), args.checkpoint)  # a UserError if they do not fit
     if args.data:
         new = take_data(new, read_config(args.data))
     check_model_of(new)
     write_config(old, new, args.config, args.out)
     say(*changes(old.to_dict(), new.to_dict()), '')
-    tell(old, new, args)
+    tell(new, is_same, args)
 
 
-def tell(old: 'Config', new: 'Config', args: argparse.Namespace) -> None:
+def tell(new: 'Config', is_same: bool, args: argparse.Namespace) -> None:
     """Prints what a user must know of weights, optimizer and outputs, and the next command."""
-    from cpvt_mm.swap.same import is_recognised
-    from cpvt_mm.swap.targets import find_target
     has_weights = new.get('load_from') or (new.model.get('backbone') or {}).get('init_cfg')
     if not (args.checkpoint or args.backbone in RELEASED or has_weights):
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
-    may_stay = not (args.checkpoint or args.arch) and args.backbone in (None, SAME) and is_recognised(
-        old.model.get('backbone') or {})
-    # One that cannot stay gets the default arch, with a warning; no arch of `is_recognised` has this name.
-    if may_stay and new.model.backbone.arch != find_target('PyramidCPVT', None, None).arch:
+    if is_same:
         say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
             'one drops rows and columns there, see docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':

@@ -2,7 +2,7 @@
 import copy
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mmengine.config import Config
 from mmengine.logging import print_log
@@ -24,9 +24,15 @@ Part = dict[str, Any]  # of a config: a model, or a part of it
 Probe = Callable[[Part], Maps]
 
 
+class Swapped(NamedTuple):
+    """A config with new backbones, and whether they compute the same as the old backbones."""
+    config: Config
+    is_same: bool
+
+
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
-                  optimizer: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Config:
-    """Returns a config of mmdet or mmseg in which the backbone is a `PyramidCPVT` or `CPVT`.
+                  optimizer: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Swapped:
+    """Returns a config of mmdet or mmseg whose backbone is a `PyramidCPVT` or `CPVT`, and whether it is the same.
 
     A PVT, PVT v2, MiT or PCPVT can stay the same, see `same_backbone`. Then necks, heads, images and optimizer do not
     change, and checkpoints of the whole model load as they are. Otherwise, the function adapts the channels of necks
@@ -75,7 +81,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     adapt_optimizer(cfg.get('optim_wrapper') or {}, new_backbone)
     if optimizer:
         set_optimizer(cfg, new_backbone)
-    return cfg
+    return Swapped(cfg, is_same=bool(same))
 
 
 def _nested_models(model: Part | None) -> list[list[Part]]:

@@ -62,7 +62,7 @@ def segformer(**backbone: Any) -> Config:
 @torch.no_grad()
 def test_a_checkpoint_of_the_whole_model_goes_on_working(tmp_path: Path) -> None:
     old = segformer()
-    new = swap_backbone(old)
+    new = swap_backbone(old).config
     assert new.load_from == 'whole.pth' and new.model.data_preprocessor == old.model.data_preprocessor
     assert list(new.optim_wrapper.paramwise_cfg.custom_keys) == ['norm', 'head']
     theirs = build_model(old).eval()
@@ -78,14 +78,14 @@ def test_a_checkpoint_of_the_whole_model_goes_on_working(tmp_path: Path) -> None
 
 def test_it_is_the_default_unless_told_otherwise() -> None:
     checkpoint = dict(init_cfg=dict(type='Pretrained', checkpoint='mit.pth'))
-    assert swap_backbone(segformer(**checkpoint)).model.backbone.init_cfg == checkpoint['init_cfg']
+    assert swap_backbone(segformer(**checkpoint)).config.model.backbone.init_cfg == checkpoint['init_cfg']
     model = segformer(pretrained='mit.pth')
-    assert swap_backbone(model).model.backbone.init_cfg.checkpoint == 'mit.pth'
+    assert swap_backbone(model).config.model.backbone.init_cfg.checkpoint == 'mit.pth'
     model.model.pretrained, model.model.backbone.pretrained = 'segmentor.pth', None
-    swapped = swap_backbone(model).model
+    swapped = swap_backbone(model).config.model
     assert swapped.backbone.init_cfg.checkpoint == 'segmentor.pth' and swapped.pretrained is None
-    assert swap_backbone(model, 'nano').model.backbone == dict(type='cpvt_mm.PyramidCPVT', arch='nano')
-    b0 = swap_backbone(model, backbone='pvtv2-b0').model
+    assert swap_backbone(model, 'nano').config.model.backbone == dict(type='cpvt_mm.PyramidCPVT', arch='nano')
+    b0 = swap_backbone(model, backbone='pvtv2-b0').config.model
     assert b0.backbone.init_cfg.checkpoint == 'cpvt_mm://pvtv2-b0' and b0.decode_head.in_channels == [32, 64, 160, 256]
     for options, words in ((dict(arch='nano'), "arch is 'nano', but 'same' has its own: leave arch"),
                            (dict(checkpoint='a.pth'), "checkpoint is 'a.pth', but 'same' keeps its weights")):
@@ -100,7 +100,7 @@ def test_it_is_the_default_unless_told_otherwise() -> None:
                                   'mmdet::pvt/retinanet_pvt-t_fpn_1x_coco.py'])
 def test_a_stock_config_names_its_arch(name: str, tmp_path: Path) -> None:
     old = read_config(name)
-    new = swap_backbone(old)
+    new = swap_backbone(old).config
     assert new.model.backbone.arch == dict(name='pvtv2-b0' if 'v2' in name else 'pvt-tiny', embed_norm_eps=1e-6)
     assert new.model.backbone.init_cfg.checkpoint == old.model.backbone.init_cfg.checkpoint
     write_config(old, new, name, tmp_path / 'new.py')
@@ -109,16 +109,24 @@ def test_a_stock_config_names_its_arch(name: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_stay_the_same_becomes_a_pyramid_cpvt_and_says_so(log: list[tuple[str, str]]) -> None:
-    model = segformer(qkv_bias=False)
-    assert swap_backbone(model).model.backbone.arch == 'small'
+    swapped = swap_backbone(segformer(qkv_bias=False))
+    assert swapped.config.model.backbone.arch == 'small' and not swapped.is_same
     assert any('the backbone becomes a PyramidCPVT, since its backbone MixVisionTransformer' in text for _, text in log)
     listed = segformer(init_cfg=[dict(type='Pretrained', checkpoint='a.pth', prefix='backbone')])
-    assert swap_backbone(listed).model.backbone.init_cfg == dict(
+    assert swap_backbone(listed).config.model.backbone.init_cfg == dict(
         type='Pretrained', checkpoint='a.pth', prefix='backbone')
 
 
+def test_a_backbone_in_a_part_of_the_model_can_stay_the_same() -> None:
+    segmentor = segformer()
+    segmentor.model = dict(type='Distiller', student=segmentor.model)
+    swapped = swap_backbone(segmentor)
+    assert swapped.is_same and swapped.config.model.student.backbone.type == 'cpvt_mm.PyramidCPVT'
+    assert not swap_backbone(segmentor, 'nano').is_same
+
+
 def test_a_load_from_with_their_names_is_reported_as_loaded(tmp_path: Path) -> None:
-    theirs, ours = build_model(segformer()), build_model(swap_backbone(segformer()))
+    theirs, ours = build_model(segformer()), build_model(swap_backbone(segformer()).config)
     del theirs.decode_head
     torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'backbone.pth')
     path = tmp_path / 'backbone.pth'

@@ -23,7 +23,7 @@ RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
 def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = read_config(RETINANET)
-    new = swap_backbone(old, 'nano')
+    new = swap_backbone(old, 'nano').config
     write_config(old, new, RETINANET, tmp_path / 'swapped.py')
     assert (tmp_path / 'swapped.py').read_text() == (
         f"_base_ = '{RETINANET}'\n"
@@ -110,7 +110,7 @@ def get(cfg: Config, key: str) -> Any:
 def test_what_depends_on_channels_follows(name: str, expected: dict) -> None:
     old = shipped(name)
     before = old.to_dict()
-    model = swap_backbone(old).model
+    model = swap_backbone(old).config.model
     assert old.to_dict() == before
     owner = model.get('detector', model)
     assert {**owner.backbone, 'out_indices': None} == dict(NEW, out_indices=None)
@@ -146,14 +146,14 @@ def test_a_neck_that_takes_the_old_channels_only_is_a_failure_of_the_swap(detect
 def test_weights_of_the_old_backbone_are_forgotten(detector: Config) -> None:
     detector.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='resnet.pth')
     detector.model.init_cfg = dict(type='Pretrained', checkpoint='retinanet.pth')
-    new = swap_backbone(detector)
+    new = swap_backbone(detector).config
     assert new.model.backbone == NEW
     assert new.model.init_cfg is None and new.load_from is None
     around = dict(type='QDTrack', detector=detector.model, init_cfg=dict(type='Pretrained', checkpoint='qdtrack.pth'))
-    assert swap_backbone(Config(dict(default_scope='mmdet', model=around))).model.init_cfg is None
+    assert swap_backbone(Config(dict(default_scope='mmdet', model=around))).config.model.init_cfg is None
     reid = dict(backbone=dict(type='mmpretrain.ResNet', depth=50), init_cfg=dict(checkpoint='reid.pth'))
     tracker = Config(dict(default_scope='mmdet', model=dict(type='DeepSORT', detector=detector.model, reid=reid)))
-    model = swap_backbone(tracker).model
+    model = swap_backbone(tracker).config.model
     assert model.reid == reid and model.detector.backbone == NEW  # the network for reidentification stays
 
 
@@ -161,21 +161,21 @@ def test_import_of_mmpretrain_goes_with_its_backbone(detector: Config) -> None:
     for imports, more, goes in ((['mmpretrain.models'], {}, True), (['mmpretrain.models', 'json'], {}, False),
                                 (['mmpretrain.models'], dict(extra=dict(type='mmpretrain.LinearClsHead')), False)):
         old = Config(dict(detector, model={**detector.model, **more}, custom_imports=dict(imports=imports)))
-        assert swap_backbone(old).custom_imports == (None if goes else dict(imports=imports))
+        assert swap_backbone(old).config.custom_imports == (None if goes else dict(imports=imports))
 
 
 def test_images_are_normalized_as_weights_of_the_backbone_expect_and_its_other_arguments_are_kept(detector: Config
                                                                                                  ) -> None:
     old = copy.deepcopy(detector)
     old.model.backbone.update(in_channels=4, with_cp=True)
-    model = swap_backbone(old).model
+    model = swap_backbone(old).config.model
     assert model.backbone == dict(NEW, in_channels=4, with_cp=True)
     assert model.data_preprocessor == old.model.data_preprocessor  # statistics of other images
-    assert swap_backbone(detector).model.data_preprocessor == dict(
+    assert swap_backbone(detector).config.model.data_preprocessor == dict(
         type='DetDataPreprocessor', mean=MEAN, std=STD, bgr_to_rgb=True)
     del detector.model.data_preprocessor
     detector.data_preprocessor = dict(type='ClsDataPreprocessor', to_rgb=False)
-    assert swap_backbone(detector).data_preprocessor == dict(
+    assert swap_backbone(detector).config.data_preprocessor == dict(
         type='ClsDataPreprocessor', to_rgb=True, mean=MEAN, std=STD)
 
 
@@ -185,7 +185,7 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     detector.model.backbone = own = dict(type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0., frozen_stages=1,
                                          padding='exact', position_encoding=dict(type='RotaryPE'))
     detector.model.neck.in_channels = [32, 64, 128, 192]
-    model = swap_backbone(detector, 'small').model
+    model = swap_backbone(detector, 'small').config.model
     assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
 
 

@@ -85,7 +85,7 @@ SHAPES = {
 def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shape: str) -> None:
     old = shaped(shape)
     before = old.to_dict()
-    cfg = swap_backbone(old, ARCH, optimizer=True, backbone='CPVT')
+    cfg = swap_backbone(old, ARCH, optimizer=True, backbone='CPVT').config
     assert old.to_dict() == before
     expected = dict(type='cpvt_mm.CPVT', arch=ARCH, drop_path_rate=0.1, cls_token=False)
     if shape != 'vitdet':
@@ -115,7 +115,7 @@ def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
 @pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus', 'tipsv2-base'])
 def test_a_name_of_released_weights_brings_their_arguments_weights_and_normalization(name: str) -> None:
     old = shaped('vit')
-    cfg = swap_backbone(old, backbone=name)
+    cfg = swap_backbone(old, backbone=name).config
     with DefaultScope.overwrite_default_scope('mmseg'), torch.device('meta'):
         held = build_model(cfg).backbone
         assert held.state_dict().keys() == cpvt_mm.create_backbone(name, out_indices=held.out_indices
@@ -124,13 +124,14 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
     mean, std = ([0] * 3, [255] * 3) if name.startswith('tips') else map(list, IMAGENET)
     images = cfg.model.data_preprocessor
     assert (images.mean, images.std, images.bgr_to_rgb) == (mean, std, True)
-    assert swap_backbone(old, checkpoint='own.pth', backbone=name).model.backbone.init_cfg.checkpoint == 'own.pth'
+    model = swap_backbone(old, checkpoint='own.pth', backbone=name).config.model
+    assert model.backbone.init_cfg.checkpoint == 'own.pth'
     assert 'has its own: leave arch out' in refusal(swap_backbone, old, 'tiny', backbone=name, error=ValueError)
 
 
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:
     assert 'but CPVT of stride 14 only' in refusal(swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
-    assert swap_backbone(vitdet(), backbone='dinov3-small').model.neck.in_channels == 384
+    assert swap_backbone(vitdet(), backbone='dinov3-small').config.model.neck.in_channels == 384
 
 
 def test_a_config_of_cpvt_gets_another_arch() -> None:
@@ -138,5 +139,5 @@ def test_a_config_of_cpvt_gets_another_arch() -> None:
     own = dict(type='cpvt_mm.CPVT', arch='tiny', out_indices=(2, 5),
                position_encoding=dict(type='RotaryPE'))
     cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
-    model = swap_backbone(cfg, 'small', backbone='CPVT').model
+    model = swap_backbone(cfg, 'small', backbone='CPVT').config.model
     assert model.backbone == {**own, 'arch': 'small'} and model.decode_head.in_channels == 384
