@@ -16,9 +16,10 @@ from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.zoo.members import IMAGENET
 from lab.teachers import STRIDES, Teacher
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.files import IMAGE_SUFFIXES
 from openmmlab_tools.pictures.images import read_image
+from openmmlab_tools.texts import some
 
 STUDENTS = ('pyramid-cpvt-nano', 'pvtv2-b0')
 SMOOTH_L1_WEIGHT = 0.1
@@ -90,21 +91,41 @@ class UnlabelledCrops(BaseDataset):
                          serialize_data=False, lazy_init=lazy_init)
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """Reads all images."""
-        return [dict(img_path=str(path), inputs=read_small(path)) for path in find_images(self.folders)]
+        """Reads all images; see `read_images`."""
+        return [dict(img_path=str(path), inputs=image) for path, image in read_images(self.folders).items()]
 
 
 def find_images(folders: Sequence[str]) -> list[Path]:
-    """Lists the images in folders and their subfolders, each once; raises a UserError for a folder without images."""
+    """Lists the images in folders and their subfolders, each once, also links to files that do not exist; raises a
+    UserError for a folder without images.
+    """
     paths: dict[Path, None] = {}
     for folder in folders:
+        if not Path(folder).is_dir():
+            raise UserError(f'{folder} is not a folder: pass a folder of images.')
         in_folder = [path for path in sorted(Path(folder).rglob('*'))
-                     if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()]
+                     if path.suffix.lower() in IMAGE_SUFFIXES and (path.is_file() or path.is_symlink())]
         if not in_folder:
-            raise UserError(f'folder {folder} does not exist or has no images ({", ".join(IMAGE_SUFFIXES)}): pass a '
-                            'folder of images.')
+            raise UserError(f'folder {folder} has no images ({", ".join(IMAGE_SUFFIXES)}): pass a folder of images.')
         paths.update(dict.fromkeys(in_folder))
     return list(paths)
+
+
+def read_images(folders: Sequence[str]) -> dict[Path, Tensor]:
+    """Reads all images in folders; see `find_images` and `read_small`. Raises a UserError that names the images that
+    cannot be read.
+    """
+    images, faults = {}, []
+    paths = find_images(folders)
+    for path in paths:
+        try:
+            images[path] = read_small(path)
+        except FileFault as fault:
+            faults.append(f'{fault.file} {fault.detail}')
+    if faults:
+        raise UserError(f'{len(faults)} of {len(paths)} images cannot be used: {some(faults)}. Remove these files, or '
+                        'replace them.')
+    return images
 
 
 def read_small(path: Path) -> Tensor:

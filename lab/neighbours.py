@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lab.distilling import Distillation, find_images, read_small
+from lab.distilling import Distillation, read_images
 from openmmlab_tools.errors import UserError
 
 SIDE = 128  # of a patch in pixels
@@ -23,6 +23,17 @@ def cut_patches(images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
                for image in images]
     numbers = torch.arange(len(images)).repeat_interleave(torch.tensor([len(squares) for squares in patches]))
     return torch.cat(patches), numbers
+
+
+def read_patches(folder: Path) -> tuple[Tensor, Tensor]:
+    """Reads the patches of the images in a folder, see `cut_patches`. Raises a UserError if fewer than `QUERIES` images
+    are large enough for a patch.
+    """
+    images = [image for image in read_images([str(folder)]).values() if min(image.shape[1:]) >= SIDE]
+    if len(images) < QUERIES:
+        raise UserError(f'{folder} has {len(images)} images of at least {SIDE} x {SIDE} pixels, but the figure needs '
+                        f'{QUERIES}: choose another folder for --neighbours.')
+    return cut_patches(images)
 
 
 def nearest(features: Tensor, numbers: Tensor, count: int) -> Tensor:
@@ -48,22 +59,14 @@ def mean_features(model: Callable[[Tensor], Sequence[Tensor]], patches: Tensor) 
     return torch.cat([model(batch)[-1].mean((2, 3)) for batch in patches.split(64)])
 
 
-def find_neighbours(model: Distillation, folder: Path) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Compares a student before and after distillation, and its teacher, on the images of a folder.
-
-    Returns the patches, the number of the image of each, and for each model the `COMPARED` nearest patches of each
-    patch; see `nearest`. Raises a UserError for fewer than `QUERIES` images with room for a patch.
+def find_neighbours(model: Distillation, patches: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+    """Returns the `COMPARED` nearest patches of each patch, see `nearest`, for a student before and after distillation,
+    and for its teacher.
     """
-    images = [image for image in map(read_small, find_images([str(folder)])) if min(image.shape[1:]) >= SIDE]
-    if len(images) < QUERIES:
-        raise UserError(f'{folder} has {len(images)} images of at least {SIDE} x {SIDE} pixels, but the figure needs '
-                        f'{QUERIES}: choose another folder for --neighbours.')
-    patches, numbers = cut_patches(images)
     torch.manual_seed(0)
     before = Distillation(model.student_name, model.teacher.name)
     models = {'random weights': before.eval(), 'distilled': model.eval(), 'teacher': model.teacher.maps}
-    return patches, numbers, {
-        name: nearest(mean_features(maps_of, patches), numbers, COMPARED) for name, maps_of in models.items()}
+    return {name: nearest(mean_features(maps_of, patches), numbers, COMPARED) for name, maps_of in models.items()}
 
 
 def neighbours_figure(patches: Tensor, numbers: Tensor, neighbours: Mapping[str, Tensor]) -> Figure:

