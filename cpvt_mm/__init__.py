@@ -39,9 +39,9 @@ if TYPE_CHECKING:  # the names with their types; a function would make any name 
     from .models import *  # noqa: F403
     from .optim import LayerDecayOptimWrapperConstructor as LayerDecayOptimWrapperConstructor
     from .preprocessors import DetDataPreprocessor as DetDataPreprocessor
-    from .preprocessors import SegDataPreProcessor as SegDataPreProcessor
     from .public import *  # noqa: F403
     from .public import __all__ as __all__
+    from .seg_preprocessor import SegDataPreProcessor as SegDataPreProcessor
 else:
     def __getattr__(name: str) -> Any:
         if name in KNOWN or not name.startswith('_'):

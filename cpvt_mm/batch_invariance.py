@@ -4,29 +4,26 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mmengine.hooks import Hook
 from mmengine.logging import print_log
+from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.several_sizes import image_of
 from cpvt_mm.registry import HOOKS
-from cpvt_mm.tokens.batch_info import BatchInfo, Output, told_about
+from cpvt_mm.tokens.batch_info import BatchInfo, Output, TellsSizes, told_about
 from cpvt_mm.tokens.grid import Size
 from cpvt_mm.tokens.sizes import round_up
 from openmmlab_tools.errors import UserError
-from openmmlab_tools.libraries import require
 
-require('mmdet', 'mmseg')
-
-from mmdet.models import DDQDETR, BaseDetector, DeformableDETR  # noqa: E402
-from mmengine.hooks import Hook  # noqa: E402
-from mmengine.runner import Runner  # noqa: E402
-from mmseg.models import BaseSegmentor  # noqa: E402
+if TYPE_CHECKING:
+    from mmdet.models import DeformableDETR
 
 
-def make_batch_invariant(model: nn.Module) -> None:
+def make_batch_invariant(model: Any) -> None:
     """Makes the predictions of a detector or segmentor independent of the other images in a batch, up to rounding.
 
     The backbone computes the maps of all images at once. Then `model.predict` runs for each image with its maps. The
@@ -36,7 +33,9 @@ def make_batch_invariant(model: nn.Module) -> None:
     Raises:
         UserError: If the model is no detector or segmentor, or its backbone is not from cpvt_mm with `padding='exact'`.
     """
-    if not isinstance(model, BaseDetector | BaseSegmentor):
+    # By their names, because a detector does not need mmseg, whose import takes about a second.
+    bases = {f'{cls.__module__.partition(".")[0]}.{cls.__name__}' for cls in type(model).__mro__}
+    if not bases & {'mmdet.BaseDetector', 'mmseg.BaseSegmentor'}:
         raise UserError(f'the model is a {type(model).__name__}, but only predictions of detectors of mmdet and '
                         'segmentors of mmseg can be made independent of the batch: remove BatchInvariantHook.')
     backbone = getattr(model, 'backbone', None)
@@ -48,8 +47,24 @@ def make_batch_invariant(model: nn.Module) -> None:
     if 'predict' in vars(model):
         return  # an earlier call has done it
     model.predict = partial(predict_each, model, model.predict)
-    if isinstance(model, DeformableDETR) and model.as_two_stage and not isinstance(model, DDQDETR):
+    if 'mmdet.DeformableDETR' in bases and model.as_two_stage and 'mmdet.DDQDETR' not in bases:
         Queries(model)  # DDQ completes its queries itself
+
+
+class TakesSeveralSizes(TellsSizes):
+    """Mixin for both data preprocessors: passes image sizes to the backbone, and prepares models for batches of several
+    sizes.
+    """
+
+    def take_several_sizes(self, model: nn.Module) -> bool:
+        """Prepares a model with `make_batch_invariant`; returns whether its test batches may contain images of several
+        sizes.
+        """
+        try:
+            make_batch_invariant(model)
+        except UserError:  # its backbone depends on the batch
+            return False
+        return True
 
 
 @HOOKS.register_module()
@@ -114,7 +129,7 @@ def given_maps(backbone: Backbone, maps: tuple[Output, ...] | None) -> Iterator[
 class Queries:
     """Limits the queries of a two-stage detector to the locations of its images: mmdet fails if these are fewer."""
 
-    def __init__(self, detector: DeformableDETR) -> None:
+    def __init__(self, detector: 'DeformableDETR') -> None:
         self.detector = detector
         self.total = detector.num_queries
         detector.bbox_head.test_cfg = copy.copy(detector.bbox_head.test_cfg)  # that of the config stays as it is

@@ -10,7 +10,8 @@ from mmengine.registry import Registry
 LAZY_MODULES = {
     'BatchInvariantHook': 'cpvt_mm.batch_invariance',
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
-    **dict.fromkeys(('DetDataPreprocessor', 'SegDataPreProcessor'), 'cpvt_mm.preprocessors'),
+    'DetDataPreprocessor': 'cpvt_mm.preprocessors',
+    'SegDataPreProcessor': 'cpvt_mm.seg_preprocessor',
     **dict.fromkeys(('PlainMaskTransformer', 'FrozenMaskTransformer'), 'cpvt_mm.mask_transformers.backbones'),
     **dict.fromkeys(('PlainMaskHead', 'PlainMaskSegHead'), 'cpvt_mm.mask_transformers.heads'),
     'MaskAnnealingHook': 'cpvt_mm.mask_transformers.masked_attention',

@@ -99,6 +99,11 @@ def test_importing_the_package_waits_for_no_other_library(run_python: Run) -> No
     assert run_python(f'import sys, cpvt_mm; print({{*{long}}} & sys.modules.keys())').stdout == 'set()\n'
 
 
+def test_a_detector_does_not_import_the_library_of_segmentors(run_python: Run) -> None:
+    code = 'import sys, cpvt_mm.preprocessors, mmdet.apis; print({"mmdet", "mmseg"} & sys.modules.keys())'
+    assert run_python(code).stdout == "{'mmdet'}\n"
+
+
 def test_imports_print_nothing(run_python: Run) -> None:
     """Neither do torch, mmcv, mmdet, mmseg and mmpretrain, which miss packages that no reader asked for."""
     done = run_python('import openmmlab_tools.evaluation.metrics, cpvt_mm.preprocessors, mmdet.models, mmseg.models')
