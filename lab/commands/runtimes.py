@@ -1,17 +1,16 @@
-"""Measures the seconds of torch, onnxruntime and OpenVINO in turns, for backbones, RetinaNet and UPerNet.
+"""Measures the time and the memory of torch, onnxruntime and OpenVINO, for backbones, RetinaNet and UPerNet.
 
-Models have random weights, in float32. Each runtime gets the same image of noise in turns; the table has medians. Other
-work on the machine makes all seconds larger, but the turns share it: compare the ratios. Also prints by how much the
-memory of the process grows in each runtime over fifty new sizes, after ten others.
+Models have random weights, in float32. In turns, each runtime gets the same image of noise. The table contains medians
+of processor time, which other work on the machine changes less than time on the clock. The memory is how far the peak
+of the process rises over fifty new image sizes, after the largest size and nine others.
 """
 import argparse
-import csv
-import io
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import process_time
 from typing import TYPE_CHECKING
 
 from lab.arguments import positive
@@ -33,8 +32,9 @@ MODELS = {
     'small, backbone': (f'boxes/retinanet_{SMALL}_fpn_boxes', 'backbone'),
     'small, RetinaNet': (f'boxes/retinanet_{SMALL}_fpn_boxes', 'detector'),
     'small, UPerNet': (f'camvid/upernet_{SMALL}_camvid-360x480', 'segmentor')}
-HEADER = ('model', 'image', 'torch, s', 'onnxruntime, s', 'openvino, s')
+RUNTIMES = ('torch', 'onnxruntime', 'openvino')
 FEW, NEW = 10, 50  # sizes before memory is measured, and after
+LARGEST, STEP = 359, 5  # pixels of a side, and how much smaller the next one is
 
 
 def parse_args() -> argparse.Namespace:
@@ -74,27 +74,39 @@ def load_runtimes(model: 'nn.Module') -> dict[str, 'Run']:
 
 
 def measure(runs: dict[str, 'Run'], image: 'Tensor', rounds: int) -> dict[str, float]:
-    """Returns the median seconds of each runtime, which run in turns."""
+    """Returns the median processor seconds of each runtime, which run in turns."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(1 + rounds):
         for name, run in runs.items():
-            start = perf_counter()
+            start = process_time()
             run(image)
-            seconds[name].append(perf_counter() - start)
+            seconds[name].append(process_time() - start)
     return {name: median(times[1:]) for name, times in seconds.items()}
 
 
 def growth(run: 'Run') -> float:
-    """Returns by how many megabytes the memory of the process grows over fifty new sizes."""
-    import os
-
+    """Returns by how many megabytes the peak of the process rises over fifty new sizes, none larger than the first."""
     import torch
-    resident = []
+    Path('/proc/self/clear_refs').write_text('5')  # the peak is counted from here on
+    peaks = []
     for index in range(FEW + NEW):
-        run(torch.randn(1, 3, 64 + 5 * (index * 17 % (FEW + NEW)), 64 + 5 * (index * 29 % (FEW + NEW))))
-        pages = int(Path('/proc/self/statm').read_text().split()[1])
-        resident.append(pages * os.sysconf('SC_PAGE_SIZE') / 1e6)
-    return resident[-1] - resident[FEW - 1]
+        run(torch.randn(1, 3, *(LARGEST - STEP * (index * factor % (FEW + NEW)) for factor in (17, 29))))
+        status = Path('/proc/self/status').read_text()
+        peaks.append(int(status.partition('VmHWM:')[2].split()[0]) / 1e3)
+    return peaks[-1] - peaks[FEW - 1]
+
+
+def rows_of(name: str, sides: list[int], rounds: int) -> list[dict[str, str]]:
+    """Measures a model; returns a row for each size of images, and one for the memory."""
+    import torch
+    runs = load_runtimes(load_model(name))
+    rows = []
+    for side in sides:
+        seconds = measure(runs, torch.randn(1, 3, side, side), rounds)
+        rows.append({'model': name, 'measured': f'{side} x {side}, s',
+                     **{runtime: f'{seconds[runtime]:.3f}' for runtime in RUNTIMES if runtime in seconds}})
+    return [*rows, {'model': name, 'measured': f'{NEW} new sizes, MB',
+                    **{runtime: f'{growth(runs[runtime]):.0f}' for runtime in RUNTIMES if runtime in runs}}]
 
 
 @exit_on_error
@@ -102,20 +114,14 @@ def main() -> None:
     args = parse_args()
     import torch
 
+    from lab.results import to_csv
     from openmmlab_tools.files import write_text
     torch.manual_seed(0)
-    rows = []
+    rows: list[dict[str, str]] = []
     for name in args.models:
-        runs = load_runtimes(load_model(name))
-        for side in args.sides:
-            seconds = measure(runs, torch.randn(1, 3, side, side), args.rounds)
-            rows.append([name, f'{side} x {side}', *(f'{seconds[head.removesuffix(", s")]:.4f}' if head.removesuffix(
-                ', s') in seconds else '' for head in HEADER[2:])])
-            print(*rows[-1], file=sys.stderr, flush=True)
-        if name == args.models[0]:
-            grown = ', '.join(f'{runtime} {growth(run):.0f} MB' for runtime, run in runs.items())
-            print(f'{name}, {NEW} new sizes: memory grows in {grown}', file=sys.stderr, flush=True)
-    table = io.StringIO()
-    csv.writer(table, lineterminator='\n').writerows([HEADER, *rows])
-    write_text(args.csv, table.getvalue())
-    print(markdown_table(HEADER, rows), end='')
+        rows += rows_of(name, args.sides, args.rounds)
+        write_text(args.csv, to_csv(rows))  # also if a later model fails
+        print(f'{name} is measured', file=sys.stderr, flush=True)
+    print(f'{torch.get_num_threads()} threads; {", ".join(f"{name} {version(name)}" for name in RUNTIMES)}\n')
+    header = ('model', 'measured', *RUNTIMES)
+    print(markdown_table(header, ([row.get(head, '') for head in header] for row in rows)), end='')
