@@ -35,8 +35,8 @@ def parse_args() -> argparse.Namespace:
                         'also for single classes; detectors only (default: the best scores that a test of this '
                         f'checkpoint found, or {SCORE_THR} without a test)')
     parser.add_argument('--max-pixels', type=int, default=MAX_PIXELS, metavar='NUMBER',
-                        help='skip images with more pixels, because they need much memory and time (default: '
-                             '%(default)s)')
+                        help='skip images with more pixels, because they need much memory and time; with --tile, '
+                             'draw them smaller (default: %(default)s)')
     parser.add_argument('--tile', type=int, metavar='SIDE',
                         help='split images that are wider or higher into tiles with this side, in pixels; also '
                              'images above --max-pixels')
@@ -84,6 +84,7 @@ def predict(args: argparse.Namespace) -> None:
     from openmmlab_tools.pictures.prediction import least_scores
     from openmmlab_tools.predict.options import check_options
     from openmmlab_tools.predict.predicting import build_inferencer, infer
+    from openmmlab_tools.predict.reduced import reduced
     from openmmlab_tools.predict.results import LABEL_MAPS, PREDICTIONS, Results, open_images
     scores = dict(args.score_thr or ())
     check_options(score_thr=scores, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
@@ -108,7 +109,7 @@ def predict(args: argparse.Namespace) -> None:
             lambda page: infer(
                 inferencer, page, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
                 max_pixels=args.max_pixels, tell=tell),
-            lambda found: found.plot(score_thr, not args.no_labels))
+            lambda found: reduced(found, args.max_pixels).plot(score_thr, not args.no_labels), args.tile is not None)
         try:
             total = len(images) if isinstance(images, list) else None
             for named in progress.track(results.without_faults(images), total, description='Painting'):

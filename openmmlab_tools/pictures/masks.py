@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from pycocotools import mask as coco_mask
 
 MAX_RUN = 1 << 32  # pixels
 DIGITS = 5  # bits of a character of a compressed encoding
@@ -16,6 +17,21 @@ def runs_of(counts: Any) -> np.ndarray | None:
     are_counts = isinstance(counts, list) and all(
         isinstance(count, int | float) and 0 <= count < MAX_RUN and count % 1 == 0 for count in counts)
     return np.array(counts, np.int64) if are_counts else None
+
+
+def cells_of(mask: dict[str, Any]) -> tuple[int, int, np.ndarray]:
+    """Returns the top and the left of an RLE mask, and its pixels within its box, `(h, w)`, uint8; needs no memory for
+    the image.
+    """
+    left, top, width, height = coco_mask.toBbox(mask).astype(int).tolist()
+    runs = runs_of(mask['counts'])  # of zeros and ones in turns, down one column after another
+    assert runs is not None
+    ends = runs.cumsum()
+    lengths = ends[1::2] - ends[:-1:2]
+    places = np.arange(lengths.sum()) + np.repeat(ends[:-1:2] - (lengths.cumsum() - lengths), lengths)
+    cells = np.zeros((height, width), np.uint8)
+    cells[places % mask['size'][0] - top, places // mask['size'][0] - left] = 1
+    return top, left, cells
 
 
 def _unpack(text: str) -> np.ndarray | None:

@@ -13,13 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from pycocotools import mask as coco_mask
 
 from openmmlab_tools.fonts import in_any_script
 from openmmlab_tools.libraries import require
 from openmmlab_tools.texts import label
 
-from .masks import runs_of
+from .masks import cells_of
 
 # Lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller ones, at least LEAST
 # times their normal size, because smaller texts are illegible.
@@ -103,14 +102,8 @@ def _colours(palette: Any, count: int) -> Sequence[Sequence[int]]:
 
 def _paint_mask(image: np.ndarray, mask: dict[str, Any], colour: np.ndarray) -> None:
     """Paints an RLE mask, with a white outline, on an image in place; the time depends on the size of the object."""
-    left, top, width, height = coco_mask.toBbox(mask).astype(int)
-    runs = runs_of(mask['counts'])  # of zeros and ones in turns, down one column after another
-    assert runs is not None
-    ends = runs.cumsum()
-    lengths = ends[1::2] - ends[:-1:2]
-    places = np.arange(lengths.sum()) + np.repeat(ends[:-1:2] - (lengths.cumsum() - lengths), lengths)
-    cells = np.zeros((height, width), np.uint8)
-    cells[places % mask['size'][0] - top, places // mask['size'][0] - left] = 1
+    top, left, cells = cells_of(mask)
+    height, width = cells.shape
     part = image[top:top + height, left:left + width]
     part[cells > 0] = part[cells > 0] * (1 - ALPHA) + colour * ALPHA
     for points in cv2.findContours(cells, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[0]:

@@ -15,6 +15,7 @@ from openmmlab_tools.files import unique_name, write_image, write_text
 from openmmlab_tools.pictures.images import LOSES_BITS, has_16_bits
 from openmmlab_tools.pictures.prediction import Prediction, to_coco
 
+from .regions import open_regions
 from .sources import BrokenVideo, Named, images_of, pages_of, root_of
 
 LABEL_MAPS, PREDICTIONS = 'label_maps', 'predictions.json'
@@ -38,6 +39,7 @@ class Results:
     is_plain: bool  # whether images are read as 8 bits; a warning names the first that loses bits
     run: Callable[[Named], Iterator[Prediction]]
     plot: Callable[[Prediction], np.ndarray]
+    in_tiles: bool = False  # whether large images are predicted in tiles, so that Pillow need not open them
     names: set[str] = field(default_factory=set)
     painted: set[str] = field(default_factory=set)  # names of files, without their suffix
     failed: dict[str, str] = field(default_factory=dict)
@@ -59,7 +61,8 @@ class Results:
     def add(self, named: Named) -> None:
         """Predicts and writes each page of an image, and keeps the faults."""
         try:
-            for page in pages_of(named, self.is_plain):
+            is_read_in_part = self.in_tiles and self.is_plain and open_regions(named.image) is not None
+            for page in [named] if is_read_in_part else pages_of(named, self.is_plain):
                 name = unique_name(page.name, self.names)
                 try:
                     self._add(name, page)
@@ -89,7 +92,7 @@ class Results:
             self._write(self.predictions / f'{painted}.png', prediction.label_map, prediction.palette)
         self._write(self.folder / f'{painted}.png', self.plot(prediction))
         if self.is_plain and not self.has_warned and isinstance(page.image, Path):
-            with suppress(UnidentifiedImageError), Image.open(page.image) as image:
+            with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(page.image) as image:
                 if has_16_bits(image):
                     say(f'warning: {page.image} {LOSES_BITS}; this warning is printed once.')
                     self.has_warned = True

@@ -75,6 +75,21 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
         assert all(found['score'] < 0.3 for found in coco.dataset['annotations']) and coco.dataset['annotations']
 
 
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_an_image_that_pillow_does_not_open_is_predicted_in_tiles(
+        scope: str, run: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    tifffile = pytest.importorskip('tifffile')
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 150, 3), np.uint8)
+    tifffile.imwrite(tmp_path / 'large.tif', pixels, tile=(32, 32), photometric='rgb')
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 1000)
+    assert run(scope, tmp_path / 'large.tif', '--tile', 96, '--max-pixels', 5000) == ''
+    assert 'note: the picture of large.tif shows one of 2 rows and columns' in capsys.readouterr().out
+    monkeypatch.undo()
+    assert read(out / 'large.png').shape == (60, 75, 3)
+    if scope == 'mmseg':
+        assert read(out / 'label_maps/large.png').shape == pixels.shape
+
+
 def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr('openmmlab_tools.pictures.prediction.Prediction.plot', lambda found, *options: calls.append(
