@@ -1,8 +1,10 @@
 """mmengine's runner for a config that is prepared: it prints for readers, and loads a checkpoint that is open already.
 """
+import itertools
 import logging
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
@@ -24,11 +26,24 @@ from .run_config import secrets_of
 from .steps import prepare
 
 
+EARLIER_RUNS = itertools.count()  # of this process
+
+
 class OpenedRunner(Runner):
-    """A base class for mmengine's runner, with a checkpoint that is open already, and checked against the model."""
+    """A base class for mmengine's runner, with a checkpoint that is open already, and checked against the model.
+
+    Each runner of a process has its own name. By the name, mmengine finds the scope, logger and metrics of a run, but it
+    names a run only by its config file and the second of its start.
+    """
 
     opened: list[Checkpoint]  # empty once it is loaded, which frees memory, or if there is none
     is_whole: bool  # whether the checkpoint must have all weights of the model, to resume or to test it
+
+    def __init__(self, *args: Any, cfg: Config, experiment_name: str | None = None, **kwargs: Any) -> None:
+        name = experiment_name or Path(cfg.filename or 'run').stem
+        if number := next(EARLIER_RUNS):
+            name += f'_{number}'
+        super().__init__(*args, cfg=cfg, experiment_name=name, **kwargs)
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         """Builds the logger, which prints as the logger before it, from its first line."""

@@ -19,12 +19,15 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
+from mmengine.model import BaseDataPreprocessor
+from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
 from openmmlab_tools import engine
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.failures import failures_as_user_errors
+from openmmlab_tools.engine.runner import build_runner
 from openmmlab_tools.engine.work_dir import WorkDir
 from openmmlab_tools.errors import UserError
 from tests.helpers import Trained, refusal, toy_overrides
@@ -47,6 +50,19 @@ def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, 
     monkeypatch.setattr('openmmlab_tools.engine.steps.get_device', lambda: 'cpu')  # it ends there
     refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
     assert cfg.optim_wrapper.dtype == dtype
+
+
+def test_runs_that_begin_in_the_same_second_have_their_own_scope_and_log(
+        config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segmentor = config(tmp_path / 'segmentor', 1)
+    detector = Config(dict(model=dict(type='ToyModel'), default_scope='mmdet', work_dir=str(tmp_path / 'detector')),
+                      filename=segmentor.filename)
+    monkeypatch.setitem(MODELS.module_dict, 'ToyModel', BaseDataPreprocessor)  # any model
+    monkeypatch.setattr('time.time', lambda: 0.)
+    first, second = build_runner(segmentor), build_runner(detector)
+    assert (first.default_scope.scope_name, second.default_scope.scope_name) == ('mmseg', 'mmdet')
+    assert {path.name for path in tmp_path.glob('*/*/*.log')} == {f'{first.timestamp}.log'}
+    assert first.logger is not second.logger and first.message_hub is not second.message_hub
 
 
 @pytest.fixture(scope='module')
