@@ -25,15 +25,14 @@ from .console import ReaderHandler
 from .run_config import secrets_of
 from .steps import prepare
 
-
 EARLIER_RUNS = itertools.count()  # of this process
 
 
 class OpenedRunner(Runner):
     """A base class for mmengine's runner, with a checkpoint that is open already, and checked against the model.
 
-    Each runner of a process has its own name. By the name, mmengine finds the scope, logger and metrics of a run, but it
-    names a run only by its config file and the second of its start.
+    Each runner of a process has its own name, by which mmengine finds its scope, logger and metrics. mmengine itself
+    names runs by the config file and the second of their start, so two runs could have the same name.
     """
 
     opened: list[Checkpoint]  # empty once it is loaded, which frees memory, or if there is none

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.files import IMAGE_SUFFIXES
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
@@ -107,14 +107,14 @@ def read_csv(reading: Reading) -> LabelledData:
 def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
     columns, rows = _table(read_text(path))
     if not columns:
-        raise UserError(f'{path} has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings.')
+        raise FileFault(path, f'has no columns of boxes ({", ".join(map(str, HEADINGS))}): correct its headings')
     rows = rows[1:] if columns == _columns_of_headings(rows[0]) else rows
     account.read((column for column in columns if column not in HEADINGS), (*KNOWN, 'w', 'h'))
     by_image: dict[str, list[tuple[str, Row]]] = {}
     for row in rows:
         if any(cell.strip() for cell in row[len(columns):]):
-            raise UserError(f'{path} has {len(row)} cells in line {row.number}, but {len(columns)} columns: if numbers '
-                            'have a decimal comma, write a point, or put texts with commas into quotes.')
+            raise FileFault(path, f'has {len(row)} cells in line {row.number}, but {len(columns)} columns: if numbers '
+                            'have a decimal comma, write a point, or put texts with commas into quotes')
         record = dict(zip(columns, row, strict=False))
         by_image.setdefault(record.get('image', ''), []).append((f'{path}, line {row.number},', record))
     in_shares = _are_shares([pair for pairs in by_image.values() for pair in pairs])

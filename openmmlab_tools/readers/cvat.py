@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.folder import split_in
@@ -34,8 +34,8 @@ def read_cvat(reading: Reading) -> LabelledData:
 def _records(path: Path, account: Account) -> Iterator[Record]:
     root = parse(path)
     if root.find('track') is not None and root.find('image') is None:
-        raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
-                        'with the images.')
+        raise FileFault(path, 'is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
+                        'with the images')
     account.read((element.tag for element in root), ('version', 'meta', 'image'))
     for image in root.iter('image'):
         account.read(image.keys(), OF_IMAGE, 'image.')

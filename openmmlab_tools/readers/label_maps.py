@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.readers.form.dataset import LabelledData, LabelledObject, LabelMap, Picture
 from openmmlab_tools.readers.form.folder import Folder, Kind, kind_of
 from openmmlab_tools.readers.form.label_map_files import NO_CLASS, ClassTable, HasColours, open_label_map, read_table
@@ -304,7 +304,7 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
                         'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks '
                         'instances that they are numbers of objects.')
     if table and len(names) < number:
-        raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
+        raise FileFault(table.path, f'has {len(names)} names, but label maps have {number} classes: add the others')
     names = names or [f'class_{index}' for index in range(number)]
     if table and table.are_colours:
         return Meaning(names, palette=[colour_of(code) for code in table.codes])

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from openmmlab_tools.data.coco import read_json
-from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.errors import FileFault, UserError, first_line
 from openmmlab_tools.files import write_bytes
 from openmmlab_tools.pictures.images import NO_IMAGE
 from openmmlab_tools.readers.form.account import Account
@@ -43,7 +43,7 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
     content = read_json(path)
     shapes = content.get('shapes') if isinstance(content, dict) else None
     if not isinstance(shapes, list):
-        raise UserError(f'{path} has {shown(shapes)} for shapes, but these are a list: correct it.')
+        raise FileFault(path, f'has {shown(shapes)} for shapes, but these are a list: correct it')
     account.read(content, OF_IMAGE)
     yield Record(str(path), [_image_in(content)], (
         _record_object(shape, f'{path}, shapes[{index}],', account) for index, shape in enumerate(shapes)),
@@ -63,8 +63,8 @@ def with_embedded(files: Sequence[Path], folder: Folder, target: Path) -> Folder
             image = base64.b64decode(text)
             form = str(Image.open(io.BytesIO(image)).format).lower()
         except NO_IMAGE as error:
-            raise UserError(f'{path} has an imageData that is no image ({first_line(error)}): put the image beside it, '
-                            'or save it anew.') from error
+            raise FileFault(path, f'has an imageData that is no image ({first_line(error)}): put the image beside it, '
+                            'or save it anew') from error
         place = target / Path(folder.name(path)).with_suffix('.jpg' if form in ('jpeg', 'mpo') else f'.{form}')
         place.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place, image)

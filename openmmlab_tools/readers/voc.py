@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.errors import FileFault, first_line
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData
 from openmmlab_tools.readers.form.objects import Shape, number_of, points_of, rotated, size_of
@@ -33,10 +33,10 @@ def parse(path: Path) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(content[named.end() if named else 0:].decode(encoding))
     except UnicodeDecodeError as error:
-        raise UserError(f'{path} is not {encoding}, {"which it names" if named else "perhaps GBK"}: save it as UTF-8.'
+        raise FileFault(path, f'is not {encoding}, {"which it names" if named else "perhaps GBK"}: save it as UTF-8'
                         ) from error
     except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        raise UserError(f'{path} is not XML ({first_line(error)}): put the whole file there.') from error
+        raise FileFault(path, f'is not XML ({first_line(error)}): put the whole file there') from error
 
 
 def read_voc(reading: Reading) -> LabelledData:

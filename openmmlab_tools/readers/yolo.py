@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from openmmlab_tools.data.datasets import SPLITS
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData, Picture
 from openmmlab_tools.readers.form.folder import IMAGE_WORDS, Folder, head, read_lines, read_text, words_of
@@ -30,18 +30,22 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
 
     These are files that begin with a number or are empty, and that belong to an image or are in a folder with such
     files, and other txt files of images in these folders. If another tool has written the file of an image, its folder
-    is skipped.
+    is skipped, with a note if files of YOLO are in it.
     """
     files = [path for path in folder.with_suffix('.txt') if path.name.lower() not in NAME_FILES]
     of_images = {path for path in files if folder.image_of(path)}
-    numbers, foreign = set[Path](), set[Path]()
+    numbers, filled, foreign = set[Path](), set[Path](), dict[Path, str]()
     for path in [path for path in files if path in of_images or not list_of(path, folder.root)]:
         start = head(path, LINES)
-        if re.match(r'[-+.\d]|$', text_of(start)):
+        tool = of_lines(path.name, start) if path in of_images else None
+        if tool:
+            foreign.setdefault(path.parent, tool.says(path))
+        elif first := re.match(r'[-+.\d]|$', text_of(start)):
             numbers.add(path)
-        if path in of_images and of_lines(path.name, start):
-            foreign.add(path.parent)
-    places, labels = {path.parent for path in numbers & of_images} - foreign, numbers | of_images
+            filled |= {path} if first[0] else set()
+    folder.left_out += [f'{foreign[place]}. So all files of {folder.name(place)} are skipped.'
+                        for place in sorted({path.parent for path in filled & of_images} & foreign.keys())]
+    places, labels = {path.parent for path in numbers & of_images} - foreign.keys(), numbers | of_images
     return [path for path in files if path.parent in places and path in labels]
 
 
@@ -69,7 +73,7 @@ def read_yolo(reading: Reading) -> LabelledData:
     for reason, paths, unused in (
             ('txt files have no image of their own', alone, [*alone]),
             ('txt files are second ones, of images that have others', second, [*second]),
-            (f'images are in no split that {about.source} names', left, [*map(of_image.get, left)])):
+            (f'images are in no split that {about.path} names', left, [*map(of_image.get, left)])):
         account.leave_all('images', reason, [*map(folder.name, paths)])
         for path in filter(None, unused):
             lines = len(read_lines(path))
@@ -98,8 +102,8 @@ def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
             splits[split] = [image for image in folder.images
                              if image in folders or not folders.isdisjoint(image.parents)]
             if not splits[split]:
-                raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for '
-                                f'{split}, which has no images: put them there, or correct it.')
+                raise UserError(f'{about.path} names {places[0]} for {split}, which has no images: put them there, or '
+                                'correct it.')
     return splits
 
 
@@ -111,48 +115,50 @@ def _above(place: Path) -> Path:
 
 
 def _record_objects(file: Path | None, about: Description, account: Account) -> Iterator[RecordObject]:
-    for number, line in enumerate(read_text(file).splitlines() if file else (), start=1):
+    if file is None:
+        return
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if not line.strip():
             continue
-        where = partial(_where, file, line, number)  # most lines have no fault
+        fault = partial(_fault, file, line, number)
         try:
             label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
         except ValueError as error:
-            raise UserError(f'{where()}, but a line is numbers: correct it.') from error
+            raise fault('but a line is numbers: correct it') from error
         if not all(abs(number) <= LARGEST for number in (label, *numbers)) or label % 1 or label < 0:
-            raise UserError(f'{where()}, but a line is the number of a class, and finite numbers: correct it.')
+            raise fault('but a line is the number of a class, and finite numbers: correct it')
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
-            raise UserError(f'{where()}, but {about.source or "YOLO here"} has {most} names: correct either.')
+            raise fault(f'but {about.source or "YOLO here"} has {most} names: correct either')
         name = about.names.get(int(label), f'class_{int(label)}')
-        yield RecordObject(name, _shape(numbers, about.keypoints, where, account))
+        yield RecordObject(name, _shape(numbers, about.keypoints, fault, account))
 
 
-def _where(file: Path | None, line: str, number: int) -> str:
-    return f'{file} has {shown(line)} in line {number}'
+def _fault(file: Path, line: str, number: int, detail: str) -> FileFault:
+    return FileFault(file, f'has {shown(line)} in line {number}, {detail}')
 
 
-def _shape(numbers: list[float], keypoints: int, where: Callable[[], str], account: Account) -> Shape:
+def _shape(numbers: list[float], keypoints: int, fault: Callable[[str], FileFault], account: Account) -> Shape:
     """Returns the shape for the numbers of a line; a UserError if they cannot be shares of an image."""
     if keypoints and len(numbers) - 4 in (keypoints, keypoints + 1):
         account.fields['keypoints'] += 1
         numbers = numbers[:4]
     elif _is_pose(numbers):
-        raise UserError(f'{where()}, which looks like a box with {len(numbers) // 3 - 1} keypoints of three numbers: '
-                        f'write kpt_shape: [{len(numbers) // 3 - 1}, 3] into data.yaml, and only boxes are read.')
+        raise fault(f'which looks like a box with {len(numbers) // 3 - 1} keypoints of three numbers: write kpt_shape: '
+                    f'[{len(numbers) // 3 - 1}, 3] into data.yaml, and only boxes are read')
     elif len(numbers) == 5 and 0 <= numbers[4] <= 1:  # of predictions that were saved
         account.fields['score'] += 1
         numbers = numbers[:4]
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
-        raise UserError(f'{where()}, but behind the class are four numbers for a box, or pairs of them for three or '
-                        'more points of a polygon, without a score: correct it.')
+        raise fault('but behind the class are four numbers for a box, or pairs of them for three or more points of a '
+                    'polygon, without a score: correct it')
     if most := max((number for number in map(abs, numbers) if number > MOST_SHARE), default=0.):
         advice = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
-        raise UserError(f'{where()}, but numbers are shares of the image, from 0 to 1, and {most:g} looks {advice}.')
+        raise fault(f'but numbers are shares of the image, from 0 to 1, and {most:g} looks {advice}')
     if len(numbers) == 4:
         x, y, w, h = numbers
         if min(w, h) < 0:
-            raise UserError(f'{where()}, but a width or height is not below 0: correct it.')
+            raise fault('but a width or height is not below 0: correct it')
         return Shape((x - w / 2, y - h / 2, x + w / 2, y + h / 2), in_shares=True)
     return Shape(parts=[np.reshape(numbers, (-1, 2))], in_shares=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from openmmlab_tools.errors import UserError, first_line
+from openmmlab_tools.errors import FileFault, first_line
 from openmmlab_tools.readers.form.folder import Folder, read_lines, read_text
 from openmmlab_tools.readers.form.split_lists import read_list
 from openmmlab_tools.texts import shown, told
@@ -25,8 +25,13 @@ class Description:
     source: Path | None = None  # the file with the names
     places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
     keypoints: int = 0  # how many numbers keypoints add to a line
-    files: list[Path] = field(default_factory=list)  # that describe the data
+    files: list[Path] = field(default_factory=list)  # that describe the data, the one with the splits first
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path | None:
+        """The file that names the splits, if any does."""
+        return next(iter(self.files), None)
 
 
 def describe_yolo(folder: Folder, file: Path | None) -> Description:
@@ -46,14 +51,14 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
 
 def _of_yaml(path: Path, folder: Folder) -> Description | None:
     if path.stat().st_size > MOST_YAML:
-        raise UserError(f'{path} has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
-                        'file.')
+        raise FileFault(path, f'has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
+                        'file')
     text = read_text(path)
     try:
         # All words stay texts: `no` is a name, not False.
         content = yaml.load(text, getattr(yaml, 'CBaseLoader', yaml.BaseLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
+        raise FileFault(path, f'is not YAML ({first_line(error)}): correct it') from error
     if not isinstance(content, dict) or not content.get('names'):
         return None
     description = Description(_names(content['names'], path), path, files=[path])
@@ -62,10 +67,10 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
         try:
             description.keypoints = math.prod(map(int, shape))
         except (TypeError, ValueError) as error:
-            raise UserError(f'{path} has kpt_shape {shown(shape)}, but these are two whole numbers: correct it.'
+            raise FileFault(path, f'has kpt_shape {shown(shape)}, but these are two whole numbers: correct it'
                             ) from error
     if base is not None and not isinstance(base, str):
-        raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
+        raise FileFault(path, f'has {shown(base)} for path, which is not a folder: correct it')
     bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
     description.places = _places(content, path, bases, folder, description)
     return description
@@ -82,8 +87,8 @@ def _names(names: object, path: Path) -> dict[int, str]:
                 return dict(sorted(by_number.items()))
         except (ValueError, TypeError, AttributeError):
             pass
-    raise UserError(f'{path} has {shown(names)} for names, but these are a list of names, or a map from numbers to '
-                    'names: correct it.')
+    raise FileFault(path, f'has {shown(names)} for names, but these are a list of names, or a map from numbers to '
+                    'names: correct it')
 
 
 def _of_darknet(path: Path, folder: Folder) -> Description | None:
@@ -93,7 +98,7 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
         return None
     names = folder.locate(content['names'], path.parent)
     if names is None or not names.is_file():
-        raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
+        raise FileFault(path, f'names {content["names"]}, which is not there: put it there, or correct the key names')
     description = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
     description.places = _places(content, path, [path.parent], folder, description)
     return description
@@ -107,18 +112,21 @@ def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: 
     for split, value in given.items():
         for text in value if isinstance(value, list) else [value]:
             if not isinstance(text, str):
-                raise UserError(f'{path} has {shown(value)} for {split}, but this is a folder, a list of images, or '
-                                'several of them: correct it.')
+                raise FileFault(path, f'has {shown(value)} for {split}, but this is a folder, a list of images, or '
+                                'several of them: correct it')
             places = [place for base in bases for place in map(Path, sorted(glob.glob(str(base / text))))
                       ] if '*' in text else [place] if (place := folder.locate(text, *bases)) else []
             if not places and split == 'test':
                 about.notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
             elif not places:
-                raise UserError(f'{path} names {text} for {split}, which is not there: put it there, or correct the '
-                                f'key {split}.')
+                raise FileFault(path, f'names {text} for {split}, which is not there: put it there, or correct the '
+                                f'key {split}')
             for place in places:
                 if place.is_file() and place.suffix == '.txt':
                     images, missing = read_list(place, folder)
+                    if not images:
+                        raise FileFault(place, f'names no image that is there, but {path} names it for {split}: put '
+                                        'the images there, or correct the list')
                     about.files.append(place)
                     about.notes += told(missing, f'lines of {place.name} name no image that is there')
                     by_split.setdefault(split, []).extend(images)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault
 from openmmlab_tools.pictures.bands import Pixels, read_header
 from openmmlab_tools.texts import some, told
 
@@ -130,8 +130,8 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
             continue
         known, other_size = (each.stated if all(each.stated) else each.size for each in (first, picture))
         if all(known) and all(other_size) and known != other_size:
-            raise UserError(f'{picture.path} has {known} pixels in {first.annotation}, but {other_size} in '
-                            f'{picture.annotation}: remove one of the records.')
+            raise FileFault(picture.path, f'has {known} pixels in {first.annotation}, but {other_size} in '
+                            f'{picture.annotation}: remove one of the records')
         first.records += picture.records
         if picture.annotation:
             account.use('labels', picture.annotation)
@@ -141,10 +141,10 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
         for other in picture.objects:
             here = sorted(names.get(_place(other), {other.name}))
             if other.name not in here:
-                raise UserError(f'{picture.path} has two records, in {first.annotation} and {picture.annotation}, '
+                raise FileFault(picture.path, f'has two records, in {first.annotation} and {picture.annotation}, '
                                 f'which call '
                                 f'the object at {other.keys["bbox"]} {", ".join(here)} and {other.name}: remove one of '
-                                'them.')
+                                'them')
         first.objects += picture.objects
     return [*by_path.values()]
 

@@ -7,7 +7,7 @@ from itertools import chain, takewhile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.files import IMAGE_SUFFIXES
 from openmmlab_tools.texts import told
 
@@ -366,14 +366,14 @@ def peek(path: Path, most: int = MOST_PEEKED) -> bytes:
 def read_text(path: Path) -> str:
     """Reads UTF-8, or UTF-16 with a mark at its beginning; another encoding, or too large a file, is a UserError."""
     if path.stat().st_size > MAX_TEXT:
-        raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')
+        raise FileFault(path, f'has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it')
     content = path.read_bytes()
     encoding = 'utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig'
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b'\n', 0, error.start) + 1
-        raise UserError(f'{path} is not UTF-8 in line {line}: save it with that encoding.') from error
+        raise FileFault(path, f'is not UTF-8 in line {line}: save it with that encoding') from error
 
 
 def read_lines(path: Path) -> list[str]:

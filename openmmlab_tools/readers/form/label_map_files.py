@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from openmmlab_tools.errors import FileFault, UserError, first_line
+from openmmlab_tools.errors import FileFault, first_line
 from openmmlab_tools.pictures.images import NO_IMAGE, check_alone, pages
 
 from .dataset import LabelMap
@@ -92,7 +92,7 @@ def read_table(path: Path) -> ClassTable:
     Lines that begin with `#`, and headings of CSV files, are left out. A UserError if the file is no text.
     """
     if not path.is_file():
-        raise UserError(f'{path} is no file: name a table of classes and colours.')
+        raise FileFault(path, 'is no file: name a table of classes and colours')
     lines = [line for line in read_lines(path) if not line.startswith('#')]
     if len(lines) > 1 and not re.search(r'\d', lines[0]) and all(re.search(r'\d', line) for line in lines[1:]):
         lines = lines[1:]  # the heading of a CSV file
@@ -109,5 +109,5 @@ def read_table(path: Path) -> ClassTable:
     else:
         codes, names = [int(match['value']) for match in valued], [match['name'].strip() for match in valued]
     if len(set(codes)) < len(codes):
-        raise UserError(f'{path} has two classes of one colour or value: correct it.')
+        raise FileFault(path, 'has two classes of one colour or value: correct it')
     return ClassTable(path, names, codes, are_colours)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.texts import some, told
 
 from .account import SHOWN, Account
@@ -24,7 +24,8 @@ def settle(data: LabelledData, names: Sequence[str], pictures: Sequence[Picture]
     """
     for picture in pictures:
         if not all(instance.name.strip() for instance in picture.objects):
-            raise UserError(f'{picture.annotation} has an object without the name of a class: give it one.')
+            raise FileFault(picture.annotation or picture.path,
+                            'has an object without the name of a class: give it one')
         picture.objects = [instance if instance.name == instance.name.strip()
                            else instance._replace(name=instance.name.strip())
                            for instance in picture.objects]

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from openmmlab_tools.data.datasets import SPLITS
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.files import IMAGE_SUFFIXES
 
 from .account import Account
@@ -184,9 +184,9 @@ def _read(listing: SplitList, here: ImageNames, all_images: ImageNames, folder: 
     for texts in listing.lines:
         meant = next(filter(None, map(here.find, texts)), [])
         if len(meant) > 1:
-            raise UserError(f'{listing.path} names {texts[0]}, which '
+            raise FileFault(listing.path, f'names {texts[0]}, which '
                             f'{" and ".join(map(folder.name, sorted(meant)[:2]))} may '
-                            'be: write names with their folders.')
+                            'be: write names with their folders')
         images += meant
         if meant or any(map(all_images.find, texts)):
             known += 1
@@ -217,6 +217,6 @@ def _refuse_others(listing: SplitList, missing: Sequence[str], folder: Folder) -
     looks_like_names = [any(PurePosixPath(text.replace('\\', '/')).suffix.lower() in NAMED for text in texts)
                         or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in listing.lines]
     if missing and (VOC_LISTS in folder.parts(listing.path) or sum(looks_like_names) > len(looks_like_names) / 2):
-        raise UserError(f'{listing.path} names other images, such as {" and ".join(missing[:2])}, of which none is '
+        raise FileFault(listing.path, f'names other images, such as {" and ".join(missing[:2])}, of which none is '
                         f'below '
-                        f'{folder.root}: put them there, or move the list away.')
+                        f'{folder.root}: put them there, or move the list away')

@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +35,12 @@ TEXTS = ('', 'hello', 'cat\ndog\n', 'a\nb\n', 'c.jpg\nd.jpg\n', 'images/train/a.
 FOLDERS = ('', 'train', 'images', 'labels', 'annotations', 'splits', 'ImageSets/Main', 'extra', '.git', 'masks')
 
 
+def files_of(root: Path) -> list[Path]:
+    return [path for path in root.rglob('*') if path.is_file()]
+
+
 def files_below(root: Path) -> list[str]:
-    return [path.relative_to(root).as_posix() for path in root.rglob('*') if path.is_file()]
+    return [path.relative_to(root).as_posix() for path in files_of(root)]
 
 
 def content_of(data: LabelledData) -> Any:
@@ -67,6 +72,43 @@ def test_a_further_file_is_used_or_named(draw: st.DataObject) -> None:
         else:
             path.write_text(draw.draw(st.sampled_from(TEXTS) | st.text(st.characters(codec='utf-8'), max_size=40)))
         check(root, path, before)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(layouts.WRITERS), st.integers(0, 2**30))
+def test_a_fault_of_a_damaged_file_names_it(write: layouts.Write, seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        root = Path(folder, 'data')
+        write(root)
+        before = {path: path.read_bytes() for path in files_of(root)}
+        layouts.damage(random.Random(seed), root)
+        for path in [path for path, content in before.items() if path.read_bytes() != content]:
+            try:
+                find_data(root)
+            except UserError as error:
+                # The label maps of a panoptic file, which is no annotation any more, are in a folder of its name.
+                assert path.name in str(error) or f'{path.stem}/' in str(error), error
+
+
+def test_a_list_of_a_split_without_images_is_named(tmp_path: Path) -> None:
+    layouts.yolo(tmp_path, description='names: [cat, dog]\ntrain: train.txt\nval: images/val')
+    text(tmp_path / 'train.txt', 'images/train/x.jpg\n')
+    assert refusal(find_data, tmp_path).startswith(f'{tmp_path}/train.txt names no image that is there, but {tmp_path}/'
+                                                   'data.yaml names it for train: ')
+
+
+def test_the_file_that_names_the_splits_is_named_beside_images_of_none(tmp_path: Path) -> None:
+    layouts.yolo(tmp_path, description='')
+    text(tmp_path / 'obj.names', 'cat\ndog\n')
+    text(tmp_path / 'obj.data', 'names = obj.names\nvalid = images/val\n')
+    assert f'2 images are in no split that {tmp_path}/obj.data names' in refusal(find_data, tmp_path)
+
+
+def test_labels_that_are_skipped_because_of_one_file_are_named(tmp_path: Path) -> None:
+    layouts.yolo(tmp_path)
+    text(tmp_path / 'labels/val/c.txt', 'cat 0.5 0.5 0.1 0.1\n')
+    [note] = [note for note in find_data(tmp_path).notes if 'unknown tool' in note]
+    assert note.startswith(f'{tmp_path}/labels/val/c.txt ') and note.endswith('So all files of labels/val are skipped.')
 
 
 def check(root: Path, path: Path, before: LabelledData) -> None:
