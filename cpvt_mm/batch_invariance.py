@@ -36,8 +36,8 @@ def make_batch_invariant(model: Any) -> None:
     # By their names, because a detector does not need mmseg, whose import takes about a second.
     bases = {f'{cls.__module__.partition(".")[0]}.{cls.__name__}' for cls in type(model).__mro__}
     if not bases & {'mmdet.BaseDetector', 'mmseg.BaseSegmentor'}:
-        raise UserError(f'the model is a {type(model).__name__}, but only predictions of detectors of mmdet and '
-                        'segmentors of mmseg can be made independent of the batch: remove BatchInvariantHook.')
+        raise UserError(f'the model is a {type(model).__name__}, but BatchInvariantHook supports only detectors of '
+                        'mmdet and segmentors of mmseg: remove BatchInvariantHook.')
     backbone = getattr(model, 'backbone', None)
     if not isinstance(backbone, Backbone) or backbone.padding != 'exact':
         options = f' with padding={backbone.padding}' if isinstance(backbone, Backbone) else ''

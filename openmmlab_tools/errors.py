@@ -108,7 +108,7 @@ def _tell(error: Exception) -> str | None:
                 '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
     if isinstance(error, OSError) and error.errno and error.filename:
         return (f'{os.fsdecode(error.filename)} cannot be used ({error.strerror or first_line(error)}): choose another '
-                'path, or correct that one, its permissions or its disk.')
+                'path, or correct this path, its permissions or its disk.')
     return str(error) if isinstance(error, ImportError) else None
 
 

@@ -24,7 +24,8 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     def __call__(self, model: nn.Module) -> OptimWrapper:
         if self.optimizer_cfg.get('fused') and (refusal := _refusal(self.optimizer_cfg, model)):
             self.optimizer_cfg.pop('fused')
-            show(f'note: the optimizer is built without fused=True, which torch refuses ({refusal}).')
+            show('note: the optimizer is built without fused=True, because torch does not support it here '
+                 f'({refusal}).')
         wrapper = super().__call__(model)
         if type(wrapper.optimizer).__module__.startswith('torch.optim.'):
             _merge(wrapper)

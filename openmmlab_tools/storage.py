@@ -75,8 +75,8 @@ class FsspecBackend(BaseStorageBackend):
         def read(files: Any, path: str) -> bytes:
             found = files.info(path) if _scheme(filepath) == ZIP else {}
             if found.get('size', 0) > max(LARGE, RATIO * found.get('compress_size', 0)):
-                raise UserError(f'{filepath} has {found["compress_size"]} bytes that become {found["size"]}, which no '
-                                'data does: leave it out.')
+                raise UserError(f'{filepath} may be a zip bomb: its {found["compress_size"]} bytes unpack to '
+                                f'{found["size"]} bytes. Leave it out, or store it uncompressed.')
             return files.cat_file(path)
 
         return self._try(filepath, read, size=None)

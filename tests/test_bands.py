@@ -106,9 +106,9 @@ def test_the_advice_for_images_with_alpha_works(config: Path, data: Path) -> Non
 
 
 @pytest.mark.parametrize('channels, options, words', [
-    (5, {}, 'have 4 or 5 channels, but a model takes one number of them'),
+    (5, {}, 'have 4 or 5 channels, but all images must have the same number'),
     (200, {}, 'have 200 channels, but OpenCV'),
-    (4, dict(base=str(ROOT / 'demo/nuclei'), arch=None), 'have 4 channels that are no colours of 8 bits, but')])
+    (4, dict(base=str(ROOT / 'demo/nuclei'), arch=None), 'have 4 channels and are no RGB images with 8 bits, but')])
 def test_images_that_no_model_takes_are_refused(channels: int, options: dict[str, Any], words: str, tmp_path: Path
                                                 ) -> None:
     write(tmp_path / 'data')

@@ -13,7 +13,8 @@ import openmmlab_tools.registry
 ROOT = Path(__file__).parents[1]
 PAGES = [*(page for page in ROOT.glob('*.md') if page.name != 'CHANGELOG.md'),  # which has old names
          *(page for page in ROOT.glob('docs/**/*.md') if '_build' not in page.parts)]
-MORE_PAGES = [*ROOT.glob('configs/*/README.md'), *ROOT.glob('projects/*/README.md'), ROOT / 'demo/nuclei/README.md']
+MORE_PAGES = [*ROOT.glob('configs/*/README.md'), *ROOT.glob('projects/*/README.md'), ROOT / 'demo/nuclei/README.md',
+              ROOT / 'openmmlab_tools/README.md', ROOT / 'examples/README.md']
 PACKAGES = ('cpvt_mm', 'openmmlab_tools', 'lab')
 FOLDERS = (*PACKAGES, 'configs', 'demo', 'docs', 'examples', 'projects', 'tests', 'tools')
 
@@ -59,9 +60,36 @@ def test_names_and_files_exist(page: Path) -> None:
                 resolve(name)
             except ImportError:
                 missing.append(name)
-    paths = re.findall(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\.\w+(?! of commit)', text)
-    missing += [path for path in paths if not (ROOT / path).exists()]
     assert missing == []
+
+
+def missing_paths(text: str, folder: Path) -> list[str]:
+    """Returns the paths in a text that do not exist, without paths of an old commit and of the built documentation.
+
+    In a project, a path may be relative to its folder.
+    """
+    found = re.finditer(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\w', text)
+    paths = [match[0] for match in found if not re.match(r'`?\s+of\s+commit', text[match.end():])]
+    return [path for path in paths if '/_build' not in path and not any((root / path).exists()
+                                                                        for root in (ROOT, folder))]
+
+
+@pytest.mark.parametrize('page', PAGES + MORE_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_exist(page: Path) -> None:
+    assert missing_paths(page.read_text(), page.parent) == []
+
+
+@pytest.mark.parametrize('package', ['cpvt_mm', 'openmmlab_tools'])
+def test_contributing_describes_each_folder(package: str) -> None:
+    text = (ROOT / 'CONTRIBUTING.md').read_text()
+    folders = [path.parent.name for path in (ROOT / package).glob('*/__init__.py')]
+    assert len(folders) > 5 and [name for name in folders if f'`{package}/{name}`' not in text] == []
+
+
+def test_missing_paths_are_noticed() -> None:
+    text = ('`cpvt_mm/optim.py`, tools/no.py, lab/commands, (tests/no/), configs/cpvt/*.py, `lab/no.py` of commit 1, '
+            'docs/_build/html, work_dirs/tools/x, README.md')
+    assert missing_paths(text, ROOT) == ['tools/no.py', 'tests/no']
 
 
 @pytest.mark.parametrize('page', PAGES + MORE_PAGES, ids=lambda page: str(page.relative_to(ROOT)))

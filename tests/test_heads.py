@@ -124,7 +124,7 @@ def test_a_head_learns_and_finds_the_classes_of_the_data(library: str, name: str
             pytest.skip(f'{name} needs {module}')
     if library == 'mmseg' and classes == 1:  # mmseg would predict a second class, and learns nothing
         model = shrunken(library, name).model
-        assert "one class, 'sky', so there is nothing to tell it from" in refusal(
+        assert "only the class 'sky', but training needs at least two" in refusal(
             fit_classes, model, Classes(['sky']), library)
         return
     if name.startswith('pidnet'):
@@ -311,9 +311,9 @@ def test_keys_get_what_the_classes_need(scope: str, model: dict[str, Any], class
     ('mmdet', 'fast_rcnn/fast-rcnn_r50_fpn_1x_coco', 'needs files of proposals (model.type=FastRCNN)'),
     ('mmdet', 'centernet/centernet_r18_8xb16-crop512-140e_coco', 'needs test images padded by RandomCenterCropPad'),
     ('mmdet', 'lad/lad_r101-paa-r50_fpn_2xb8_coco_1x', 'needs a teacher that was trained on it (model.teacher_'),
-    ('mmdet', 'rpn/rpn_r50_fpn_1x_coco', 'the model RPN has no head that tells classes apart'),
-    ('mmdet', 'reid/reid_r50_8xb32-6e_mot15train80_test-mot15val20', 'the model BaseReID has no head that tells'),
-    ('mmseg', 'vpd/vpd_sd_4xb8-25k_nyu-480x480', 'the model DepthEstimator has no head that tells')])
+    ('mmdet', 'rpn/rpn_r50_fpn_1x_coco', 'the model RPN has no head that predicts classes'),
+    ('mmdet', 'reid/reid_r50_8xb32-6e_mot15train80_test-mot15val20', 'the model BaseReID has no head that predicts'),
+    ('mmseg', 'vpd/vpd_sd_4xb8-25k_nyu-480x480', 'the model DepthEstimator has no head that predicts')])
 def test_what_data_lacks_is_refused(library: str, name: str, told: str) -> None:
     cfg = read_config(str(shipped_configs(library) / f'{name}.py'))
 

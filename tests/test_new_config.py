@@ -194,9 +194,9 @@ def with_averages(root: Path) -> None:
     (voc, dict(task='instances'), 'has Pascal VOC for boxes, but the task is instances'),
     (voc, dict(base=str(MASK_RCNN)), 'has Pascal VOC for boxes, but the task is instances'),
     (voc, dict(task='boxes', base=str(MASK_RCNN)), 'the model is for instances, but the task is boxes'),
-    (voc, dict(val='0.5'), 'data has a split for validation: leave it out, or name a folder or file.'),
+    (voc, dict(val='0.5'), 'data already has a split for validation: leave val out, or pass a folder or file.'),
     (yolo_polygons, dict(base=NUCLEI, random_weights=True), 'model.safetensors: leave --random-weights out'),
-    *((with_averages, {option: number, 'base': 'data/both.py'}, f'both.py has an {hook} already: leave {option} out')
+    *((with_averages, {option: number, 'base': 'data/both.py'}, f'both.py already has an {hook}: leave {option} out')
       for option, number, hook in (('early_stop', 1, 'EarlyStoppingHook'), ('ema', True, 'EMAHook')))])
 def test_what_cannot_be_used_is_told_and_no_file_is_written(
         write: Write, options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

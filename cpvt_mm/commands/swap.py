@@ -60,8 +60,8 @@ def tell(new: 'Config', is_same: bool, args: argparse.Namespace) -> None:
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
     if is_same:
-        say('The backbone is the same. At sizes that are no multiple of 32 its outputs differ by some percent: the old '
-            'one drops rows and columns there, see docs/results/pvt_family.md.')
+        say('The backbone is the same. If a side of an image is no multiple of 32, the outputs differ by some percent, '
+            'because the old backbone drops rows and columns. See docs/results/pvt_family.md.')
     elif optimizer and optimizer.type != 'AdamW':
         say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which suits the old backbone: pass '
             '--optimizer to set AdamW.')

@@ -112,8 +112,8 @@ def check_head_dims(encoding: PositionEncoding) -> None:
     """Raises a ValueError unless the channels of a head are divisible by 4."""
     stage = encoding.stage
     if stage.head_dims % 4:
-        raise ValueError(f'{type(encoding).__name__} needs heads of a multiple of 4 channels, but embed_dims '
-                         f'{stage.embed_dims} over num_heads {stage.num_heads} gives {stage.head_dims}.')
+        raise ValueError(f'{type(encoding).__name__} requires heads whose number of channels is a multiple of 4, but '
+                         f'embed_dims {stage.embed_dims} / num_heads {stage.num_heads} is {stage.head_dims}.')
 
 
 @POSITION_ENCODINGS.register_module()

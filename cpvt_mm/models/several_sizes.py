@@ -72,8 +72,8 @@ def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
         if not isinstance(size, Sequence) or len(size) != 2 or any(
                 isinstance(side, float) or side not in range(1, limit + 1)
                 for side, limit in zip(size, batch.shape[2:], strict=True)):
-            raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width, whole numbers of at least '
-                             f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
+            raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width: whole numbers from 1 to '
+                             f'the height and width of the batch, {tuple(batch.shape[2:])}.')
 
 
 def known_sizes(x: Tensor, valid_sizes: Sequence[Size] | None) -> Sequence[Size] | None:

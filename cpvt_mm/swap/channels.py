@@ -53,7 +53,7 @@ def replace_simple_fpn(neck: dict[str, Any], is_plain: bool) -> None:
     if neck['type'].rpartition('.')[2] != 'SimpleFPN' or 'backbone_channel' not in neck:
         return
     if not is_plain:
-        raise CannotSwap(f'its neck {neck["type"]} makes a pyramid of the map of a plain transformer: take CPVT '
+        raise CannotSwap(f'its neck {neck["type"]} makes a pyramid from the map of a plain transformer: use CPVT '
                          'instead of PyramidCPVT.')
     new = dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=neck['backbone_channel'],
                out_channels=neck['out_channels'], num_outs=neck['num_outs'])
@@ -86,7 +86,7 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
         if not isinstance(expected, int) and list(expected) == list(before):
             neck[key] = type(expected)(after)
             return
-    raise CannotSwap(f'its neck {neck["type"]} has {key} {expected}, but its backbone gives '
+    raise CannotSwap(f'its neck {neck["type"]} has {key} {expected}, but its backbone returns '
                      f'{", ".join(map(str, old))}: correct the config.')
 
 
@@ -102,7 +102,7 @@ def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -
             where = '.'.join(map(str, path))
             if node.get('shared_head'):
                 raise CannotSwap(f'its {where}.shared_head, {node["shared_head"]["type"]}, is the last stage of the '
-                                 'old backbone and takes its channels only.')
+                                 'old backbone and accepts only the channels of this backbone.')
             is_head_of_mmseg = name in SEGMENTATION_HEADS and len(path) - isinstance(entry, list) == 1
             _adapt_node(node, where, list(old), list(new), -1 if is_head_of_mmseg else None)
 
@@ -120,7 +120,7 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
         except IndexError:
             before = after = []
         if before != ([expected] if isinstance(expected, int) else list(expected)):
-            raise CannotSwap(f'its {where} has in_channels {expected} for in_index {index}, but gets '
+            raise CannotSwap(f'its {where} has in_channels {expected} for in_index {index}, but receives '
                              f'{", ".join(map(str, old))}: correct the config.')
         node['in_channels'] = after[0] if isinstance(expected, int) else after
         if node.get('num_convs') == 0 and node.get('channels') == expected:  # a head that only classifies

@@ -48,8 +48,8 @@ def same_backbone(config: dict[str, Any], pretrained: str | None = None) -> dict
     config = ConfigDict(config).to_dict()
     described = f'its backbone {config["type"]}'
     if not is_recognised(config):
-        raise CannotSwap(f'{described} is not one of {", ".join(SAME_CLASSES)}, so it cannot stay the same: name '
-                         'another backbone.')
+        raise CannotSwap(f'{described} cannot stay the same, because only {", ".join(SAME_CLASSES)} can: name another '
+                         'backbone.')
     backbone = build_part(config, described)
     try:
         weights = _random_weights(backbone, described)

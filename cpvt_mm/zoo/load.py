@@ -167,8 +167,8 @@ def _doubts(backbone: nn.Module, checkpoint: str | Path, described: str, fmt: Fo
     if isinstance(fmt, PlainFormat) and fmt.encoding and not any(
             type(module).__name__ == fmt.encoding['type'] and getattr(module, 'form', None) == fmt.encoding.get('form')
             for module in backbone.modules()):
-        yield (f'{described} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does '
-               'not have: use it, also beside others, unless all blocks are trained further.')
+        yield (f'{described} was trained with the position encoding {to_source(fmt.encoding)}, but the backbone does '
+               'not have it. Add it to position_encoding, unless you train all blocks further.')
 
 
 @FUNCTIONS.register_module()

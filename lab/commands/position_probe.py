@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor, nn
@@ -30,12 +31,12 @@ MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a reg
 
 @dataclass(frozen=True)
 class Reading:
-    """A result: how much is read from a layer at one size.
+    """How well row and column can be predicted from the features of a layer, at one image size.
 
-    Shares are R squared: of the variance of row or column in a held-out image, the mean over these images. 1: all is
-    read. 0 or less: nothing. Each margin is two standard errors of the mean.
+    The values are R squared, the mean over held-out images: 1 for a perfect prediction, 0 or less for a prediction that
+    is no better than the mean. Each margin is two standard errors of the mean.
     """
-    side: int  # of the images, in pixels
+    side: int  # height and width of the images, in pixels
     layer: int  # counted from 0
     row: float
     row_margin: float
@@ -157,7 +158,7 @@ def build_model(name: str, pretrained: bool) -> nn.Module:
 
 
 def figure_of(results: dict[str, list[Reading]], title: str) -> Figure:
-    """Draws the share that is read, the mean of row and column, by layer: a panel a model, a line a size."""
+    """Draws R squared, the mean of row and column, by layer: a panel for each model, a line for each image size."""
     figure, drawn = panels(len(results), 3, 3.2, 2.6, title, sharey=True)
     for axes, (name, readings) in zip(drawn, results.items(), strict=True):
         for side in dict.fromkeys(reading.side for reading in readings):
@@ -168,7 +169,8 @@ def figure_of(results: dict[str, list[Reading]], title: str) -> Figure:
             line, = axes.plot(at, shares, marker='.', label=f'{side} px')
             axes.fill_between(at, shares - margins, shares + margins, alpha=0.2, color=line.get_color(), linewidth=0)
         axes.set(title=label(name), ylim=(-0.1, 1.05), xlabel='layer')
-    drawn[0].set_ylabel('R squared of row and column')
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    drawn[0].set_ylabel('R squared')
     figure.legend(*drawn[0].get_legend_handles_labels(), loc='outside right upper')
     return figure
 
@@ -210,7 +212,8 @@ def main() -> None:
         model = build_model(name, args.pretrained) if args.models else build_form(name, args.seed)
         results[name] = measure(model, draw, sides, count)
     weights = 'released' if args.pretrained else 'random'
-    title = f'What a linear map reads of row and column: {weights} weights, {count} images, {args.size} px at 1x'
+    title = (f'How well a linear map predicts row and column from features: {weights} weights, {count} images, '
+             f'{args.size} px at 1x')
     last = {name: [reading for reading in readings if reading.layer == readings[-1].layer]
             for name, readings in results.items()}
     table = f'{title}. R squared after the last layer, row and column:\n\n' + markdown_table(

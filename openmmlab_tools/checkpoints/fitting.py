@@ -90,8 +90,8 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str, target: str) 
     refuse(compare(fitting, expected), f'checkpoint {path}', f'{target}, with {len(expected)} tensors',
            'use the config it was trained with')
     if unread:
-        print_log(f'checkpoint {path} has tensors that {target} lacks, but does not need, because they are copies of '
-                  f'others or counters: {counted({"left over": unread})}', 'current', logging.WARNING)
+        print_log(f'checkpoint {path} has more tensors than {target}. They are not needed, because they are copies of '
+                  f'other tensors, or counters: {counted({"left over": unread})}', 'current', logging.WARNING)
     return fitting
 
 
@@ -115,8 +115,8 @@ def check_load_from(model: nn.Module, checkpoint: Checkpoint) -> str:
     refuse({**backbone, 'left over': []}, f'load_from ({checkpoint.path})', 'the backbone of the model',
            OF_SUCH_A_MODEL)
     misfits = counted(misfits_by_kind)
-    return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of the {len(expected)} tensors of the '
-                        f'model; not loaded are {misfits}, as is normal for heads of other classes.')
+    return misfits and (f'load_from is {checkpoint.path}, which fills {loaded} of {len(expected)} tensors in the '
+                        f'model. Not loaded are {misfits}. This is normal for heads with other classes.')
 
 
 def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:

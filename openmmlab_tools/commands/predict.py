@@ -53,7 +53,7 @@ def parse_args() -> argparse.Namespace:
             parser.error('the model of demo/nuclei is only in a clone: pass a config and a checkpoint.')
         args.config, args.checkpoint = str(NUCLEI / 'config.py'), str(NUCLEI / 'model.safetensors')
     elif args.checkpoint is None:
-        parser.error(f'config {args.config} has no checkpoint: pass both, or none of them.')
+        parser.error(f'config {args.config} has no checkpoint: pass a config and a checkpoint, or neither.')
     return args
 
 
@@ -120,7 +120,7 @@ def predict(args: argparse.Namespace) -> None:
     say(f'Drew {count - len(failed)} of {count} images in {folder}; predictions: {results.predictions}',
         *failed.values())
     if failed:
-        larger = (' (--tile 1024 predicts large ones in tiles; a --max-pixels above '
-                  f'{args.max_pixels} allows larger ones, for which a segmentor needs 4 bytes a class and pixel)')
+        larger = (' (pass --tile 1024 to predict large images in tiles, or a --max-pixels above '
+                  f'{args.max_pixels}; without tiles, a segmentor needs 4 bytes for each class and pixel)')
         raise UserError(f'{len(failed)} of {count} images are not drawn ({", ".join(failed)}): repair, scale or '
                         f'remove them{larger if any(TOO_LARGE in one for one in failed.values()) else ""}.')

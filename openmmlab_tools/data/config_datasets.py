@@ -79,7 +79,7 @@ def _note_shared(plans: Sequence[Plan]) -> None:
         if shared and plan.use.is_evaluated:
             plan.findings.append(Finding(
                 Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
-                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
+                f'has {len(plan.samples)} images, of which {len(shared)} are also in training, such as {shared[0]}'))
 
 
 def _forget_named(plans: Sequence[Plan], readers: Sequence[Plan]) -> bool:
@@ -170,7 +170,7 @@ def _check_limits(model: dict[str, Any], scope: str | None, classes: Classes) ->
     for key in limits_of_boxes(model, classes, scope):
         if key.value != key.needed:
             queries = ' and '.join(f'{key} is {key.value}' for key in keys_of_queries(model, scope))
-            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes of its '
+            yield Finding(Kind.QUERIES, str(key), f'is {key.value}, but the model chooses {key.needed} boxes from its '
                           f'queries ({queries}, and the dataset has {len(classes.names)} classes)')
     if slides_without_windows(model, scope):
         yield Finding(Kind.WINDOWS, 'model.test_cfg.mode', 'is slide, but mmseg\'s Mask2FormerHead makes masks of the '
@@ -209,7 +209,7 @@ def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterat
     images = {image['id']: image for image in annotated['images']}
     unknown = [image for image in tested['images'] if image['id'] not in images]
     if unknown:
-        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images of {tested_file}'
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested["images"])} images in {tested_file}'
         return
     for image in tested['images']:
         other = images[image['id']]
@@ -218,13 +218,13 @@ def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterat
                    f'{image["file_name"]} in {tested_file}')
             return
         if (image['width'], image['height']) != (other['width'], other['height']):
-            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but it has '
-                   f'{image["width"]} x {image["height"]} in {tested_file}')
+            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but in '
+                   f'{tested_file} this image has {image["width"]} x {image["height"]}')
             return
     boxes, others = ({(annotation['image_id'], *map(round, annotation['bbox'])) for annotation in coco['annotations']}
                      for coco in (tested, annotated))
     if boxes and boxes.isdisjoint(others):  # such as another split, with ids and names that begin anew
-        yield f'is {file}, which has none of the {len(boxes)} objects of {tested_file}'
+        yield f'is {file}, which has none of the {len(boxes)} objects in {tested_file}'
 
 
 def _is_same_name(name: str, other: str) -> bool:
@@ -244,7 +244,7 @@ def _lacking_images(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterator
         yield f'is {file}, which cannot be compared with {tested_file} ({first_line(error).rstrip(".")})'
         return
     if unknown := [id for id in tested if id not in annotated]:
-        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images of {tested_file}'
+        yield f'is {file}, which lacks {len(unknown)} of the {len(tested)} images in {tested_file}'
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:

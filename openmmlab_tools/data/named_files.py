@@ -92,7 +92,7 @@ def compare_sizes(sample: SampleFiles, image: Size, label_map: Size | None = Non
                           + cause)
         elif size and other and turn > 1 and (turn < 5 or size[0] == size[1]):
             yield Finding(Kind.TURNED, sample.image, f'is turned when it is loaded (EXIF orientation {turn}), and '
-                          'sizes do not tell whether its annotations are, too: if they are not, remove its EXIF data')
+                          'sizes do not show whether its annotations are turned as well: if not, remove its EXIF data')
 
 
 def check_sizes(samples: Sequence[SampleFiles], step: int = 1) -> list[Finding]:

@@ -35,8 +35,8 @@ class Trained(NamedTuple):
         """Returns a sentence if a scale is far from the scales in training; else ''."""
         far = [scale for scale in scales if not self.least / FAR <= scale <= self.most * FAR]
         return '' if not far else (
-            f'shown at {_range(min(far), max(far))} times their size, but in training images of {self.size[1]} x '
-            f'{self.size[0]} pixels at {_range(self.least, self.most)}')
+            f'shown at {_range(min(far), max(far))} times their size, but training shows images with {self.size[1]} x '
+            f'{self.size[0]} pixels at {_range(self.least, self.most)} times their size')
 
 
 def _range(least: float, most: float) -> str:
@@ -150,7 +150,7 @@ class Scales:
                 f', as images of {self.trained.size[1]} x {self.trained.size[0]} pixels in training')
         at_least, at_most = _mean(self.shown(whole)), _mean(self.shown(size))
         scale = min(max(1., at_least), at_most)
-        return self._limited(whole, scale, scale), ', because neither the checkpoint nor the data of the config tells '\
+        return self._limited(whole, scale, scale), ', because neither the checkpoint nor the data of the config shows '\
             'the scale of training'
 
     def _limited(self, size: Sequence[int], least: float, most: float) -> tuple[float, float]:

@@ -55,6 +55,6 @@ def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str
         raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order '
                         f'(class {index} is {was} there, and {now} here), so metrics would be of wrong classes: '
                         'put metainfo.classes of test_dataloader.dataset in the order of the checkpoint.')
-    print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} of '
-              f'other names: class {index} is {was} there, and {now} here. Metrics take the one for the other.',
-              'current', logging.WARNING)
+    print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} '
+              f'classes with other names: class {index} is {was} in the checkpoint, and {now} in the test data. '
+              'Metrics treat them as the same class.', 'current', logging.WARNING)

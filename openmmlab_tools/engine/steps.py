@@ -148,8 +148,8 @@ def check_old_keys(cfg: Config) -> None:
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
     for key, new in OLD_KEYS.items():
         if key in cfg and not is_mixed:
-            raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
-                            f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+            raise UserError(f'config {cfg.filename} has {key}, a key of mmdet 2 and mmseg 0 that mmdet 3 and mmseg 1 '
+                            f'ignore: write {new} instead, and read their migration guides.')
 
 
 def check_parts(cfg: Config) -> None:
@@ -170,8 +170,8 @@ def check_library(cfg: Config) -> None:
     """Raises a UserError unless the config names its library, and an ImportError if it is not installed."""
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:
-        raise UserError(f'default_scope of config {cfg.filename} is {scope!r}, but must be that of its library: set it '
-                        f'to {" or ".join(map(repr, LIBRARIES))}.')
+        raise UserError(f'default_scope of config {cfg.filename} is {scope!r}, but must be the name of its library: '
+                        f'set it to {" or ".join(map(repr, LIBRARIES))}.')
     require(scope)
 
 
@@ -282,8 +282,8 @@ def keep_predictions(cfg: Config, folder: Path) -> None:
     """Lets the metric of COCO write its predictions to a folder; those of a segmentor are written by a hook."""
     metrics = [metric for metric in dicts(cfg.test_evaluator) if str(metric.get('type')).endswith('CocoMetric')]
     if not metrics and cfg.get('default_scope') != 'mmseg':
-        raise UserError(f'--out keeps boxes by the metric of COCO, and label maps, but config {cfg.filename} has '
-                        'neither: leave it out.')
+        raise UserError(f"--out saves boxes with COCO's metric, and label maps, but config {cfg.filename} has neither: "
+                        'leave --out out.')
     for metric in metrics:
         metric['outfile_prefix'] = str(folder / 'predictions')
 

@@ -56,8 +56,8 @@ class WorkDir:
         if chosen[0] is None:
             return checkpoint, False
         if missing := _missing(checkpoint):
-            raise UserError(f'checkpoint {checkpoint.path} has no {", ".join(missing)}, so training cannot resume from '
-                            f'it (it may be a published one): {INSTEAD}.')
+            raise UserError(f'checkpoint {checkpoint.path} has no {", ".join(missing)}, so training cannot resume. It '
+                            f'may be a published checkpoint with weights only: {INSTEAD}.')
         return checkpoint, True
 
     def find_checkpoint(self) -> Checkpoint | None:

@@ -51,7 +51,7 @@ def compare(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, An
     is_exact = report['is_exact'] and other['is_exact']
     return dict(images=len(pairs), difference=by_kind, is_exact=is_exact, verdict=_verdict(
         name, first, len(pairs), sum(_differ(pair, kinds[0]) for pair in pairs)) + (
-            '' if is_exact else '; the batches of the two tests may have a part in it'))
+            '' if is_exact else '; different batches in the two tests may have contributed to it'))
 
 
 def _differ(pair: Pair, kind: str) -> bool:

@@ -53,7 +53,7 @@ def _of_pixels(confusion: Confusion) -> Iterator[str]:
     counts: Any = [count.to_dense() for count in confusion.counts.values()]
     outside = [int(count[-1].sum()) for count in counts]
     if any(outside):
-        yield (f'{sum(outside)} pixels in {sum(map(bool, outside))} label maps have labels that are no class, and '
-               f'count as wrong: set ignore_index of the metric, which is {confusion.ignored}, to ignore one.')
+        yield (f'{sum(outside)} pixels in {sum(map(bool, outside))} label maps have labels without a class. They count '
+               f'as wrong. To ignore a label, set ignore_index of the metric (now {confusion.ignored}).')
     if empty := sum(not count.any() for count in counts):
         yield f'{empty} of {len(counts)} label maps have ignored labels only, so predictions there do not count.'

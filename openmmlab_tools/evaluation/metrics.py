@@ -139,8 +139,8 @@ class CocoMetric(BaseMetric):
         for one in results:
             other = first.setdefault(self._id(one['img_id']), one)
             if other['img_path'] != one['img_path']:
-                raise UserError(f'two images of the test have the id {one["img_id"]!r}: {other["img_path"]} and '
-                                f'{one["img_path"]}. Test these datasets one by one, or join their annotations in one '
+                raise UserError(f'two images in the test have the id {one["img_id"]!r}: {other["img_path"]} and '
+                                f'{one["img_path"]}. Test these datasets separately, or join their annotations in one '
                                 'file with different ids.')
         return [*first.values()]
 
@@ -203,8 +203,8 @@ class CocoMetric(BaseMetric):
 def _limits(proposal_nums: Sequence[int]) -> list[int]:
     given = [*proposal_nums] if isinstance(proposal_nums, list | tuple) else []
     if not given or not all(isinstance(limit, int) and limit >= 1 for limit in given):
-        raise UserError(f'proposal_nums of CocoMetric is {proposal_nums!r}, but must be a list of whole numbers of '
-                        'boxes from 1, such as (1, 10, 100).')
+        raise UserError(f'proposal_nums of CocoMetric is {proposal_nums!r}, but must be a list of numbers of boxes, '
+                        'each at least 1, such as (1, 10, 100).')
     return sorted({*given})
 
 

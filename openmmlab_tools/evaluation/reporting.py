@@ -53,7 +53,7 @@ class Report:
         if most is not None:
             check_range('--at-most-missed', most, 0, 1)
         if '://' in str(folder):
-            raise UserError(f'--report {folder} is an address: give a folder of this machine, and copy it.')
+            raise UserError(f'--report {folder} is an address: pass a local folder, and copy the report later.')
         todo = 'give the report.json of a test with --report'
         self.other = read_state(Path(other), read_report, todo) if other else None
         if other and (not folder or self.other is None):
@@ -66,7 +66,8 @@ class Report:
         self.classes, self.palette = gathered.classes, dataset.metainfo.get('palette')
         if self.most is not None:
             if has_views:
-                raise UserError('--at-most-missed chooses scores of predictions without --tta: leave one of them out.')
+                raise UserError('--at-most-missed and --tta cannot be used together, because the chosen scores are for '
+                                'predictions without --tta: leave one out.')
             score_that_misses([np.ones(1)] * len(dataset), self.most)
         if self.other:
             check_classes(self.classes, self.other)
@@ -142,8 +143,8 @@ class Report:
         for one in report['suspects']:
             one['file_name'] = names[one['image_id'] - 1]
         count = sum(any(one['objects']) for one in report['images'].values())
-        few = (f'Too few images for intervals: {count} with objects. In simulations, intervals of fewer than {FEWEST} '
-               'contain the true value too seldom.')
+        few = (f'Too few images for intervals: {count} with objects. In simulations with fewer than {FEWEST} images, '
+               'intervals contain the true value too rarely.')
         report = dict(report, is_exact=is_exact, notes=[
             'AP counts all boxes that the model predicts. The metric in the config may count fewer.' if is_boxes else
             'Pixels with labels that are no class do not count.', *hidden, *[few] * (count < FEWEST),

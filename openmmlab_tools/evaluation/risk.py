@@ -64,5 +64,5 @@ def _refusal(losses: np.ndarray, most: float) -> str:
     needed = bisect_left(range(100_000), True, key=lambda images: _capital(losses, most, images) >= 1 / (
         1 - CONFIDENCE))
     remedy = (f'about {needed} images with objects, or ' if needed < 100_000 else 'a better model, or ' if most else '')
-    return (f'no score is known to miss at most {most:.1%} of the objects of new images: in {count} images with '
-            f'objects, boxes of any score miss {rate:.1%}; use {remedy}a larger --at-most-missed.')
+    return (f'no score threshold is sure to miss at most {most:.1%} of the objects in new images. In {count} images '
+            f'with objects, even without a threshold {rate:.1%} are missed: use {remedy}a larger --at-most-missed.')

@@ -82,21 +82,21 @@ class ExactResumeHook(Hook):
             runner.logger.warning('The checkpoint is from a run without a seed for each iteration, such as one of '
                                   'plain mmengine: results may differ from a run without an interruption.')
         elif meta.get('seed') != runner.seed and is_main_process():
-            runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but the order of the '
-                                  f'data is that of seed {runner.seed}: results may differ from a run without an '
-                                  f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
+            runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but this run has seed '
+                                  f'{runner.seed}, so the order of the data and the results may differ from a run '
+                                  f'without an interruption. Set randomness.seed to {meta.get("seed")} in the config.')
 
     def before_train(self, runner: Runner) -> None:
         wrapper = runner.optim_wrapper
         if self.count and wrapper.inner_count != self.count:
             wrapper.initialize_count_status(runner.model, self.count, -1)
         if not self.count and runner.iter and not wrapper.should_update():
-            runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
-                                  f'{runner.iter}, but has no gradients: those since the last update are lost.')
+            runner.logger.warning(f'The checkpoint was saved after iteration {runner.iter}, while gradients were being '
+                                  'accumulated, but contains no gradients. Gradients since the last update are lost.')
         if self.schedule_differs and runner.param_schedulers:
-            runner.logger.warning('The learning rate follows the schedule of the checkpoint, not that of the config. '
-                                  'For a new schedule, start from the weights: --cfg-options load_from=CHECKPOINT '
-                                  'instead of --resume.')
+            runner.logger.warning('The learning rate follows the schedule in the checkpoint, not the schedule in the '
+                                  'config. For a new schedule, start from the weights: pass --cfg-options '
+                                  'load_from=CHECKPOINT instead of --resume.')
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)

@@ -189,7 +189,7 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
                              for name, part in parts.items())
     start = (backbone.get('init_cfg') or {}).get('checkpoint') if isinstance(backbone.get('init_cfg'), dict) else None
-    yield 'weights', cfg.get('load_from') or (f'random, but those of the backbone from {start}' if start else 'random')
+    yield 'weights', cfg.get('load_from') or (f'backbone from {start}, all others random' if start else 'random')
     data = runner.train_dataloader.dataset
     for split in ('train', 'val') if runner.val_loop else ('train',):
         yield split, f'{len(getattr(runner, f"{split}_dataloader").dataset)} images'

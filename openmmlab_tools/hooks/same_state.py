@@ -93,7 +93,8 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     if done > last:
         fault = f'train_cfg.max_{unit} is {last}, but the checkpoint was saved after {done}'
     if fault:
-        end_all(UserError(f'training cannot resume, because in the config {fault}: set it as it was, or {INSTEAD}.'))
+        end_all(UserError(f'training cannot resume, because in the config {fault}: restore the old value, or '
+                          f'{INSTEAD}.'))
     if done == last:
         show(f'Training is complete already: the checkpoint was saved after all {last} of train_cfg.max_{unit}.')
 

@@ -88,16 +88,18 @@ def measure_bands(data: LabelledData, load_from: str | None = None) -> Bands | N
         return None
     channels = sorted({kind.channels for kind in data.pixels})
     if load_from:
-        raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels that are no colours of '
-                        f'8 bits, but {load_from} was trained with such: convert them, or name only its config.')
+        raise UserError(f'images in {data.root} have {" or ".join(map(str, channels))} channels and are no RGB images '
+                        f'with 8 bits, but {load_from} was trained with such images. Convert the images, or pass only '
+                        'the config.')
     if len(channels) > 1:
         if is_readable(data):
             return None
-        raise UserError(f'images of {data.root} have {" or ".join(map(str, channels))} channels, but a model takes one '
-                        'number of them: convert the images, or move the others away.')
+        raise UserError(f'images in {data.root} have {" or ".join(map(str, channels))} channels, but all images must '
+                        'have the same number of channels. Convert some images, or move them away.')
     if channels[0] > MOST:
-        raise UserError(f'images of {data.root} have {channels[0]} channels, but OpenCV, which scales them, takes at '
-                        f'most {MOST}: choose some, or make fewer of them, such as by a principal component analysis.')
+        raise UserError(f'images in {data.root} have {channels[0]} channels, but OpenCV can scale at most {MOST} '
+                        'channels. Select some channels, or reduce them, for example by a principal component '
+                        'analysis.')
     paths = [picture.path for picture in data.splits['train']]
     chosen = [paths[index] for index in np.linspace(0, len(paths) - 1, min(len(paths), MEASURED), dtype=int)]
     with ThreadPoolExecutor() as threads:

@@ -81,7 +81,7 @@ def check_hooks(base: Config, asked: ConfigOptions) -> None:
     for option, kind, is_asked in (('early_stop', 'EarlyStoppingHook', asked.early_stop),
                                    ('ema', 'EMAHook', asked.ema)):
         if is_asked and any(str(hook.get('type')).rpartition('.')[2] == kind for hook in named):
-            raise UserError(f'config {base.filename} has an {kind} already: leave {option} out, or change that one.')
+            raise UserError(f'config {base.filename} already has an {kind}: leave {option} out, or change the {kind}.')
 
 
 def _hooks(task: Task, iters: int, asked: ConfigOptions) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple
             known.add(path)
             other, where = first.setdefault(checked.digest, (path, plan))
             if other != path:
-                yield plan, Finding(Kind.COPY, path, f'has the content of {other}, which is for '
+                yield plan, Finding(Kind.COPY, path, f'has the same content as {other}, which is for '
                                     f'{" and ".join(where.splits)}')
 
 

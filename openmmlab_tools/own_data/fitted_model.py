@@ -86,11 +86,11 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
     Raises a UserError if no head has classes, or cannot have as many, or a segmentor would have one class.
     """
     if 'decode_head' in model and len(classes.names) == 1:
-        raise UserError(f'the label maps have one class, {classes.names[0]!r}, so there is nothing to tell it from: '
-                        'give the pixels of anything else a class, too, such as background.')
+        raise UserError(f'the label maps have only the class {classes.names[0]!r}, but training needs at least two '
+                        'classes. Also label all other pixels, for example as background.')
     keys = [*keys_of_classes(model, classes, scope)]
     if not keys:
-        raise UserError(f'the model {model.get("type")} has no head that tells classes apart: name another model, such '
+        raise UserError(f'the model {model.get("type")} has no head that predicts classes: choose another model, such '
                         'as a detector or a segmentor.')
     lines = []
     for key in keys:
@@ -163,8 +163,8 @@ def start_at_random(cfg: Config) -> None:
 def take_bands(model: ConfigDict, channels: int) -> None:
     """Makes a model take images of some channels that the pipeline has normalized, in place."""
     if not (model.get('backbone') and model.get('data_preprocessor')):
-        raise UserError(f'the model {model.type} has no backbone and data_preprocessor of its own, so it takes colours '
-                        'only: convert the images to RGB of 8 bits, or name another model.')
+        raise UserError(f'the model {model.type} has no backbone or data_preprocessor of its own, so it supports '
+                        'only RGB images: convert the images to RGB with 8 bits, or choose another model.')
     model.backbone.in_channels = channels
     for key in ('mean', 'std'):
         model.data_preprocessor[key] = None

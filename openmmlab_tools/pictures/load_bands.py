@@ -52,7 +52,7 @@ class LoadBandsFromFile(BaseTransform):
         """Returns an image, `(H, W, channels)`, as float32 with all values; an error calls it by its name."""
         if image.ndim != 3 or image.shape[2] != self.channels:
             raise ImageFault(name, f'has shape {image.shape} (height, width, channels), but LoadBandsFromFile of the '
-                             f'config has channels={self.channels}: correct one of them')
+                             f'config has channels={self.channels}: correct the image or the config')
         image = image.astype(np.float32)
         is_empty = ~np.isfinite(image)
         if share := is_empty.any(axis=2).mean():

@@ -166,8 +166,8 @@ def least_scores(score_thr: ScoreThr, classes: Sequence[str]) -> np.ndarray:
     thresholds = score_thr if isinstance(score_thr, Mapping) else {'': score_thr}
     for name in thresholds:
         if name and name not in classes:
-            raise UserError(f'score_thr has a score for {name}, which is no class of the model'
-                            f'{did_you_mean(name, classes)}: name one of its classes, or give a number.')
+            raise UserError(f'score_thr contains {name}, but the model has no such class'
+                            f'{did_you_mean(name, classes)}: name a class of the model, or pass a number.')
     # The same dtype as the scores, so that a score equal to the threshold is not above it.
     return np.array([thresholds.get(name, thresholds.get('', SCORE_THR)) for name in classes], np.float32)
 

@@ -39,7 +39,7 @@ def _tiling(side: int | None, overlap: int | None, scale: TileScale) -> Tiling |
     if side is None:
         for name, value, default in (('overlap', overlap, None), ('tile_scale', scale, 'train')):
             if value != default:
-                raise UserError(f'{name} is {value}, but there are no tiles: give the side of a tile, too.')
+                raise UserError(f'{name} is {value}, but there are no tiles: also pass the side of a tile.')
         return None
     check_range('tile', side, 1, is_whole=True)
     overlap = side // 4 if overlap is None else overlap

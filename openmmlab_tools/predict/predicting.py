@@ -254,7 +254,8 @@ def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_si
     """Predicts a large image in tiles, `batch_size` at once."""
     if not one.regions and one.size[0] * one.size[1] > MAX_PIXELS and not isinstance(one.image, np.ndarray):
         show(f'note: {one.image} is read as a whole, which needs {BYTES * one.size[0] * one.size[1] / 1e9:.1f} GB of '
-             'memory: with tifffile, an RGB TIFF of 8 bits and one page is read tile by tile.')
+             'memory. To need less, install tifffile and save the image as an RGB TIFF with 8 bits and one page, which '
+             'is read tile by tile.')
     pixels = one.regions or _pixels(inferencer, one)
     tiles = tiling.tiles(one.size)
 

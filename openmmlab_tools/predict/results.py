@@ -79,7 +79,7 @@ class Results:
         if {LABEL_MAPS, '..'} & {*Path(name).parts[:-1]}:  # it could replace a label map, or leave the folder
             raise UserError(f'image {name} can have no such place in {self.folder}: name its folder alone.')
         if isinstance(page.image, Path) and self.folder.resolve() in page.image.resolve().parents:
-            raise UserError(f'image {page.image} is in --out-dir: choose a folder beside those of the images.')
+            raise UserError(f'image {page.image} is in --out-dir: choose a folder that contains none of the images.')
         prediction, = self.run(page)
         painted = name[:-len(suffix)] if (suffix := Path(name).suffix).lower() in IMAGE_SUFFIXES else name
         if painted in self.painted:
@@ -109,5 +109,5 @@ class Results:
             self.written.add(self.predictions)
         others = sorted({*self.folder.rglob('*.png'), *self.folder.glob(PREDICTIONS)} - self.written)
         if others:
-            say(f'warning: {self.folder} also has {len(others)} files that are not of this run, such as {others[0]}: '
-                'choose a new --out-dir to keep runs apart.')
+            say(f'warning: {self.folder} also contains {len(others)} files from other runs, such as {others[0]}. Use a '
+                'new --out-dir for each run.')

@@ -151,7 +151,7 @@ def _fetched(url: str, as_rgb: bool) -> np.ndarray:
 
     content = limited(url, get, lambda: most, TRY)
     if len(content) > most:
-        raise UserError(f'image {url} has more than {most} bytes: take a smaller one, or download it.')
+        raise UserError(f'image {url} has more than {most} bytes: use a smaller image, or download it first.')
     if as_rgb:
         return decode(BytesIO(content), url, MAX_PIXELS)
     check_pixels(read_header(BytesIO(content), url).size, url, MAX_PIXELS)
@@ -214,7 +214,7 @@ def _frames(source: Path | int, name: str) -> Iterator[Named]:
     finally:
         capture.release()
     if number == len(broken):
-        raise BrokenVideo(name, 'gives no image: check it, and whether OpenCV reads its format')
+        raise BrokenVideo(name, 'contains no readable image: check the file, and whether OpenCV supports its format')
     if isinstance(source, int):
         raise BrokenVideo(name, f'gives no more images after {number}: check its connection')
     if broken and not _is_complete(number, broken, last, 1000 * count / rate if rate > 0 else 0):

@@ -62,8 +62,8 @@ def _by_split(reading: Reading, notes: list[str]) -> dict[str, Path]:
     for split, files in by_split.items():
         best = [file for file in files if BEST_NAME in file.stem] if len(files) > 1 else files
         if len(best) != 1:
-            raise UserError(f'{files[0]} and {files[1]} are both for {split}: name one of them, and the other with '
-                            '--val if it is for validation.')
+            raise UserError(f'{files[0]} and {files[1]} are both for {split}: pass one of the files as data. If the '
+                            'other file is for validation, pass it with --val.')
         chosen[split] = best[0]
         if left := [file.name for file in files if file != best[0]]:
             notes.append(f'{", ".join(left)} skipped, because {best[0].name} is for {split}.')
@@ -174,9 +174,8 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder, account: Acc
         for annotation in coco['annotations']:
             place = folder.locate(annotation['file_name'], file.with_suffix(''), file.parent)
             if place is None:
-                raise UserError(f'{annotation["file_name"]}, which {file} names, is not there: put it into '
-                                f'{file.stem}/ '
-                                'beside it.')
+                raise UserError(f'{file} names {annotation["file_name"]}, but this file does not exist: put it into '
+                                f'the folder {file.stem}/ next to {file.name}.')
             account.use('labels', place)
             pixels = open_label_map(place, as_colours=True).values
             for segment in annotation['segments_info']:

@@ -108,10 +108,10 @@ def several_masks(folder: Folder) -> str | None:
     for place, paths in by_place.items():
         photos = folder.photos_for(paths[0])
         if len(photos) == 1 and len(paths) > 1:
-            return (f'{place} has {len(paths)} masks for one image, {photos[0]}, as if there were a file for each '
-                    'object, which is not read: write one label map for each image, with the name of the image, in '
-                    'which the pixels of the first object are 1, those of the second 2, and so on, and choose --masks '
-                    'instances')
+            return (f'{place} has {len(paths)} masks for the image {photos[0]}, probably one for each object. This '
+                    'layout is not supported. Write one label map for each image, with the name of the image: the '
+                    'pixels of the first object are 1, the pixels of the second object are 2, and so on. Then pass '
+                    '--masks instances')
     return None
 
 
@@ -167,10 +167,10 @@ def _read_objects(data: LabelledData, pictures: list[Picture], folder: Folder, t
             else:
                 name = _name_of(value // factor, table) if factor else single
                 picture.objects.append(LabelledObject(name, mask(labels == value)))
-    meaning = (f'Values of label maps are {factor} * class + number of the object, as those of MOTS and KITTI: each is '
+    meaning = (f'Values in label maps are {factor} * class + number of the object, as in MOTS and KITTI: each value is '
                'an object.') if factor else (
-        'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of class '
-        f'{single} (--masks classes says otherwise).')
+        'Each value in a label map is one blob, and the values differ between maps. So each value is read as an object '
+        f'of class {single}. If the values are classes, pass --masks classes.')
     data.notes += [] if kind else [meaning]
     return complete(data, pictures, folder)
 
@@ -261,8 +261,8 @@ def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning 
     ones, most = frozenset({1}), frozenset({NO_CLASS})
     if {ones, most} <= set(values_by_map) <= {frozenset(), ones, most}:
         return Meaning(['background', 'foreground'], {0: 0, 1: 1, NO_CLASS: 1}, notes=[
-            f'{values_by_map.count(ones)} label maps have 0 and 1, and {values_by_map.count(most)} have 0 and '
-            '255: both are taken for background and foreground (--masks classes says otherwise).'])
+            f'{values_by_map.count(ones)} label maps have the values 0 and 1, and {values_by_map.count(most)} have 0 '
+            'and 255. 0 is read as background, and 1 and 255 as foreground. If this is wrong, pass --masks classes.'])
     total: Counter[int] = sum(map(Counter, counts), Counter())
     ends = {min(total), max(total)} if total else set()
     if len(total) > 10 and ends == {value for value, _ in total.most_common(2)} and sum(
@@ -287,22 +287,22 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
     if kind is None and len(values) == 2 and values[0] == 0 and foreground > 1 and len(names) in (0, 1, 2):
         names = names if len(names) == 2 else ['background', *(names or ['foreground'])]
         return Meaning(names, {0: 0, foreground: 1}, notes=[
-            f'Label maps have 0 and {foreground}, which are taken for {names[0]} and {names[1]} (--masks classes says '
-            'otherwise).'])
+            f'Label maps have the values 0 and {foreground}, which are read as {names[0]} and {names[1]}. If this is '
+            'wrong, pass --masks classes.'])
     classes = [value for value in values if value != NO_CLASS]
     number = max(classes, default=-1) + 1
     if kind is None and not names and 2 <= len(classes) <= number / 2 and number > 21 and not _are_numbered(classes):
         return Meaning([f'value_{value}' for value in classes], {value: index for index, value in enumerate(classes)},
-                       notes=[f'The values {", ".join(map(str, classes))} of the label maps are taken for '
-                              f'{len(classes)} classes (--masks classes says otherwise).'])
+                       notes=[f'The values {", ".join(map(str, classes))} in the label maps are read as '
+                              f'{len(classes)} classes. If this is wrong, pass --masks classes.'])
     if not 2 <= number <= NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
         if number > 1000:
             raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
                             'class * 1000 + number of the object: write the classes alone (value // 1000).')
-        raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
-                        '255, but classes are 0 to 254, at least two, and 255 means no class: name the classes in '
-                        'classes.txt, one in each line from 0 on, correct the label maps, or say with --masks '
-                        'instances that they are numbers of objects.')
+        raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))}. Classes must '
+                        'be at least two numbers from 0 to 254; 255 means no class. Name the classes in classes.txt, '
+                        'one in each line from 0 on, or correct the label maps. If the values are numbers of objects, '
+                        'pass --masks instances.')
     if table and len(names) < number:
         raise FileFault(table.path, f'has {len(names)} names, but label maps have {number} classes: add the others')
     names = names or [f'class_{index}' for index in range(number)]

@@ -57,15 +57,15 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
                         'training.')
     is_share = val is None or re.fullmatch(r'\d*\.?\d+', val)
     if group_by is not None and not (is_share and 'val' not in data.splits):
-        raise UserError(f'group_by is {group_by}, but there is data for validation: leave one of both out.')
+        raise UserError(f'group_by is {group_by}, but the data already has a split for validation: leave group_by out.')
     if val is not None and not is_share:
         beside = options.embedded and options.embedded.with_name(f'{options.embedded.name}_val')  # names may be equal
         _validate_on(_read(Path(val), replace(options, embedded=beside)), val, data)
     elif 'val' not in data.splits:
         take_share(data, SHARE if val is None else float(val), seed, group_by)
     elif val is not None:
-        raise UserError(f'val is {val}, a share of the images, but {source} has a split for validation: leave it out, '
-                        'or name a folder or file.')
+        raise UserError(f'val is {val}, a share of the images, but {source} already has a split for validation: leave '
+                        'val out, or pass a folder or file.')
     data.notes += data.about_splits()
     return data
 
@@ -79,8 +79,8 @@ def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
     data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
     short, long = sorted((data.classes, other.classes), key=len)
     if data.is_semantic and long[:len(short)] != short:
-        raise UserError(f'{val} has the classes {some(other.classes)}, but {data.root} has {some(data.classes)}: give '
-                        'both the same list of classes.')
+        raise UserError(f'{val} has the classes {some(other.classes)}, but {data.root} has {some(data.classes)}. Use '
+                        'the same list of classes for training and validation.')
     data.classes += [name for name in other.classes if name not in data.classes]
     data.notes += [note for note in other.notes if note not in data.notes]
 
@@ -116,7 +116,8 @@ def _read(source: Path, options: ReadingOptions) -> LabelledData:
         raise UserError(f'{_why_nothing(source, folder, options)}.')
     if len(chosen) > 1:
         forms = ' and '.join(f'{form} ({folder.name(files[0])})' for form, files in chosen.items())
-        raise UserError(f'{source} has {forms}: name the file or folder of one of them, or a --task that only one has.')
+        raise UserError(f'{source} has {forms}. Pass the file or folder of one layout, or a --task that only one '
+                        'layout has.')
     (form, files), = chosen.items()
     data = READERS[form](Reading(files, folder, options, source if is_file else None))
     data.notes += notes + folder.left_out + told(tables or (), f'CSV files are skipped, because there are {form}')

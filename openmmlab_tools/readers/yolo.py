@@ -72,7 +72,7 @@ def read_yolo(reading: Reading) -> LabelledData:
     account.seen['images'] += len(images) + len(alone) + len(second) + len(left)
     for reason, paths, unused in (
             ('txt files have no image of their own', alone, [*alone]),
-            ('txt files are second ones, of images that have others', second, [*second]),
+            ('txt files belong to images that already have another file', second, [*second]),
             (f'images are in no split that {about.path} names', left, [*map(of_image.get, left)])):
         account.leave_all('images', reason, [*map(folder.name, paths)])
         for path in filter(None, unused):
@@ -87,8 +87,8 @@ def read_yolo(reading: Reading) -> LabelledData:
     last = max((int(instance.name.removeprefix('class_')) for picture in pictures for instance in picture.objects
                 if not about.names), default=-1)
     if not about.names:
-        data.notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one '
-                          'in each line.')
+        data.notes.append('No file contains the names of the classes, so they are numbers. Write the names to '
+                          'classes.txt, one in each line.')
     return complete(data, pictures, folder, splits,
                     [*about.names.values()] or [f'class_{label}' for label in range(last + 1)])
 
@@ -126,7 +126,7 @@ def _record_objects(file: Path | None, about: Description, account: Account) -> 
         except ValueError as error:
             raise fault('but a line is numbers: correct it') from error
         if not all(abs(number) <= LARGEST for number in (label, *numbers)) or label % 1 or label < 0:
-            raise fault('but a line is the number of a class, and finite numbers: correct it')
+            raise fault('but a line must contain the number of a class, and finite numbers: correct it')
         if label >= MOST_CLASSES or (about.names and label not in about.names):
             most = len(about.names) or MOST_CLASSES
             raise fault(f'but {about.source or "YOLO here"} has {most} names: correct either')
@@ -150,8 +150,8 @@ def _shape(numbers: list[float], keypoints: int, fault: Callable[[str], FileFaul
         account.fields['score'] += 1
         numbers = numbers[:4]
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
-        raise fault('but behind the class are four numbers for a box, or pairs of them for three or more points of a '
-                    'polygon, without a score: correct it')
+        raise fault('but after the class, a line must have four numbers for a box, or at least three pairs of numbers '
+                    'for a polygon, without a score: correct it')
     if most := max((number for number in map(abs, numbers) if number > MOST_SHARE), default=0.):
         advice = 'like pixels: divide them by the width and height' if most > 2 else 'too large: correct it'
         raise fault(f'but numbers are shares of the image, from 0 to 1, and {most:g} looks {advice}')

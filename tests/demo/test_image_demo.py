@@ -98,8 +98,8 @@ def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypa
         assert run('mmdet', images / 'a.png', *options) == ''
     assert calls == [({'': 0.3}, True), ({'': 0}, False), ({'': 0.5, 'kite': 0.25}, True)]
     assert run('mmdet', images, '--score-thr', 'kit=1') == (
-        'error: score_thr has a score for kit, which is no class of the model: did you mean kite: name one of its '
-        'classes, or give a number.')
+        'error: score_thr contains kit, but the model has no such class: did you mean kite: name a class of the model, '
+        'or pass a number.')
 
 
 def painted(out: Path) -> list[str]:
@@ -128,7 +128,7 @@ def test_each_image_of_a_pattern_and_each_page_has_a_name_of_its_own_in_the_fold
     told = capsys.readouterr().out.replace('\n', ' ')
     assert 'Drew 2 of 2 images' in told
     for count, name in ((4, 'a.png'), (8, 'a.png')):
-        assert f'warning: {out} also has {count} files that are not of this run, such as {out}/{name}: choose' in told
+        assert f'warning: {out} also contains {count} files from other runs, such as {out}/{name}. Use a new' in told
     again, inside = f'{images}/**/b.*', images / 'painted'
     assert run('mmseg', again, '--out-dir', inside) == ''
     assert '(painted/b.png, painted/label_maps/b.png)' in run('mmseg', again, '--out-dir', inside)
@@ -147,8 +147,8 @@ def test_an_image_without_a_result_is_named_and_loses_no_other(scope: str, run: 
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run(scope, images, '--max-pixels', 100_000) == (
         f'error: 4 of 11 images are not drawn (a.jpeg, {longest}, large.png, line.png): repair, scale or remove them '
-        '(--tile 1024 predicts large ones in tiles; a --max-pixels above 100000 allows larger ones, for which a '
-        'segmentor needs 4 bytes a class and pixel).')
+        '(pass --tile 1024 to predict large images in tiles, or a --max-pixels above 100000; without tiles, a '
+        'segmentor needs 4 bytes for each class and pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
     for told in ('a.jpeg cannot be read', 'large.png has 400 x 300 pixels (width x height), but at most 100000 are',
                  'line.png cannot be predicted (', f'{longest} cannot be written (File name too long)'):
@@ -176,7 +176,8 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     found = json.loads((out / 'predictions.json').read_text())['annotations']
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
-    assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
+    assert capsys.readouterr().err.endswith(
+        'config config.py has no checkpoint: pass a config and a checkpoint, or neither.\n')
     monkeypatch.setattr('openmmlab_tools.commands.predict.NUCLEI', out / 'no')  # as in a wheel
     assert run_tool(TOOL, out) == '2'
     assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')
@@ -202,7 +203,7 @@ def test_a_video_that_breaks_off_is_told_and_others_are_painted(run: Run, out: P
     (['a.png', '--max-pixels', '-3'], 'max_pixels is -3, but must be a whole number of at least 1: correct'),
     (['a.png', '--tile', '0'], 'tile is 0, but must be a whole number of at least 1: correct'),
     (['.', '--out-dir', '.'], '--out-dir . is the folder of the images: choose another.'),
-    (['empty'], 'folder empty has no image'), (['7'], 'camera7 gives no image: check it'),
+    (['empty'], 'folder empty has no image'), (['7'], 'camera7 contains no readable image'),
     (['no.jpg'], 'no.jpg does not exist: pass an image, a folder of images, a pattern or a video.'),
     (['http://127.0.0.1:1/a.png'], 'http://127.0.0.1:1/a.png is an address, and none is fetched unless you allow it')])
 def test_options_are_checked_before_the_model_is_built(options: list[str], told: str, run_tool: Run, image: Path,

@@ -52,7 +52,7 @@ OF_PLAIN = [
     (dict(position_encoding=dict(type='PEG', positions=(11,), target='qk')), ('positions', 'to 10')),
     (dict(out_indices=(2,), position_encoding=dict(type='PEG', positions=(3,))), ('positions', 'to 2')),
     (dict(arch=dict(embed_dims=18, depth=1, num_heads=3), position_encoding=dict(type='RotaryPE')),
-     ('RotaryPE', 'multiple of 4', '18', '3', 'gives 6'))]
+     ('RotaryPE', 'multiple of 4', '18', '3', 'is 6'))]
 OF_NECK = [
     (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
     (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),

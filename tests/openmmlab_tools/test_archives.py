@@ -87,7 +87,7 @@ def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / 'b.zip', 'w') as archive:
         archive.write(tmp_path / 'zeros', 'zeros', zipfile.ZIP_DEFLATED)
     assert refusal(fileio.get, f'zip://zeros::{tmp_path}/b.zip').endswith(
-        'bytes that become 268435457, which no data does: leave it out.')
+        'bytes unpack to 268435457 bytes. Leave it out, or store it uncompressed.')
     os.mkfifo(tmp_path / 'fifo.zip')
     (tmp_path / 'link.zip').symlink_to('nowhere')
     for name, words in (('fifo', 'is a named pipe (FIFO), not a file'),

@@ -110,4 +110,4 @@ def test_without_fused_kernels_a_note_tells_and_the_plain_ones_are_used(kind: st
     groups = built(nn.Linear(2, 2).to(where), MERGED, type=kind, fused=True).optimizer.param_groups
     assert len(groups) == 2 and not groups[0].get('fused')
     assert next(text for _, text in log if 'fused=True' in text).startswith(
-        'note: the optimizer is built without fused=True, which torch refuses (')
+        'note: the optimizer is built without fused=True, because torch does not support it here (')

@@ -91,7 +91,7 @@ def test_it_is_the_default_unless_told_otherwise() -> None:
                            (dict(checkpoint='a.pth'), "checkpoint is 'a.pth', but 'same' keeps its weights")):
         assert words in refusal(swap_backbone, model, backbone='same', error=ValueError, **options)
     model.model.backbone = dict(type='ResNet', depth=18)
-    assert 'its backbone ResNet is not one of PCPVT' in refusal(
+    assert 'its backbone ResNet cannot stay the same, because only PCPVT' in refusal(
         swap_backbone, model, backbone='same', error=CannotSwap)
 
 
@@ -133,6 +133,6 @@ def test_a_load_from_with_their_names_is_reported_as_loaded(tmp_path: Path) -> N
     told = check_load_from(ours, open_checkpoint(path))
     load_checkpoint(ours, str(path))
     number = len(ours.backbone.state_dict())
-    assert f'fills {number} of the' in told and 'backbone.' not in told.partition('not loaded are')[2]
+    assert f'fills {number} of' in told and 'backbone.' not in told.partition('Not loaded are')[2]
     for name, tensor in renamed(ours.backbone, theirs.backbone.state_dict()).items():
         assert torch.equal(tensor, ours.backbone.state_dict()[name])

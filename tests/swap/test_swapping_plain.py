@@ -130,7 +130,8 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
 
 
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:
-    assert 'but CPVT of stride 14 only' in refusal(swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
+    assert 'but CPVT returns only maps with stride 14' in refusal(
+        swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
     assert swap_backbone(vitdet(), backbone='dinov3-small').config.model.neck.in_channels == 384
 
 

@@ -44,7 +44,7 @@ def test_choice_of_stages(strides: tuple, out_indices: tuple | None, in_mmdet: t
             assert stages(strides, out_indices, scope) == expected
         else:
             told = refusal(stages, strides, out_indices, scope, error=CannotSwap)
-            assert 'backbone X returns maps of strides' in told
+            assert 'backbone X returns maps with strides' in told
 
 
 @pytest.mark.parametrize(('indices', 'num_blocks', 'new_num_blocks', 'expected'), [
@@ -67,8 +67,8 @@ def test_blocks_are_distinct_and_the_last_replaces_the_last() -> None:
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
-    ((4, 8, 16, 32), ALL, None, 'maps of strides 4, 8, 16, 32, but CPVT of stride 16 only: take PyramidCPVT inst'),
-    ((14, 14), (2, 5), 6, r'maps of strides 14, 14, but CPVT of stride 16 only\.$'),
+    ((4, 8, 16, 32), ALL, None, 'strides 4, 8, 16, 32, but CPVT returns only maps with stride 16: take Pyramid'),
+    ((14, 14), (2, 5), 6, r'strides 14, 14, but CPVT returns only maps with stride 16\.$'),
     ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
     ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks')])
@@ -151,5 +151,5 @@ def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: di
         adapt_heads(model, OLD, NEW)
         assert model == changed
     for wrong in (dict(in_channels=512), dict(in_channels=2048, in_index=4)):
-        with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
+        with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but receives 256, '):
             adapt_heads(dict(decode_head=wrong), OLD, NEW)

@@ -141,9 +141,9 @@ def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -
 
 @pytest.mark.parametrize(('sizes', 'sentence'), [
     ([(32, 32)], r'valid_sizes has 1 sizes, but must have a height and a width for each of the 2 images'),
-    *(([(32, 32), size], rf'valid_sizes\[1\] is {re.escape(str(size))}, but must be a height and a width, whole ')
+    *(([(32, 32), size], rf'valid_sizes\[1\] is {re.escape(str(size))}, but must be a height and a width: whole ')
       for size in ((0, 32), 32, (31.5, 32), (32, 32, 3))),
-    ([(32, 32), (32, 65)], r'those of the batch, \(32, 64\)')])
+    ([(32, 32), (32, 65)], r'the height and width of the batch, \(32, 64\)')])
 def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         PyramidCPVT(NARROW, padding='exact')(torch.randn(2, 3, 32, 64), sizes)

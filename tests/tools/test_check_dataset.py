@@ -104,7 +104,7 @@ def test_copies_of_images_and_names_that_are_no_utf_8_are_found(check: Check, da
     what, rows = 'image with the content of another one', check(UPERNET)
     assert {row[3] for row in rows} >= {f'{data}/annotations/training/{name}.png' for name in ('000007', '\\udcff')}
     assert [row for row in rows if row[2] == what] == [
-        (splits, 'error', what, str(path), f'has the content of {first}, which is for train')
+        (splits, 'error', what, str(path), f'has the same content as {first}, which is for train')
         for splits, path in (('train', second), ('val, test', other))]
 
 

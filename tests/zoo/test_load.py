@@ -88,9 +88,9 @@ def test_where_the_weights_lie(contents: Callable, init_cfg: dict, words: str, w
     (DINOV3, dict(norm_eps=1e-6), None, 'WARNING', 'models of format transformers-dinov3 have norm_eps 1e-05, but the '
      'backbone has 1e-06: set norm_eps=1e-05 in arch'),
     (DINOV3, dict(position_encoding=None), None, 'WARNING', '(format transformers-dinov3) was trained with the '
-     "position encoding dict(type='RotaryPE', form='dinov3'), which the backbone does not have"),
+     "position encoding dict(type='RotaryPE', form='dinov3'), but the backbone does not have it."),
     ('timm rope-vit-small-mixed', dict(position_encoding=rope_vit.AXIAL.encoding), None, 'WARNING', 'was trained with '
-     "the position encoding dict(type='MixedRotaryPE'), which the backbone does not"),
+     "the position encoding dict(type='MixedRotaryPE'), but the backbone does not have"),
     ('timm DeiT', dict(position_encoding=PEG), 'convs', 'WARNING', 'a.pth lacks, as allow_missing allows: '
      'position_encoding.0.convs.0.0.weight, position_encoding.0.convs.0.0.bias'),
     ('timm DeiT', dict(position_encoding=None), None, 'INFO',

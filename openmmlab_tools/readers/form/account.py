@@ -56,7 +56,7 @@ class Account:
         for kind in ('images', 'objects'):
             reasons = [*_clauses(self.left_out.get(kind, {}))]
             if lost := self.lost(kind):
-                reasons.append(f'{lost} are lost, which is a fault of this program: please report it')
+                reasons.append(f'{lost} are lost because of a bug in this program: please report it')
             if self.seen[kind]:
                 yield (f'{self.used[kind] or "none"} of {self.seen[kind]} {kind} are used'
                        + (f'; skipped: {"; ".join(reasons)}.' if reasons else '.'))

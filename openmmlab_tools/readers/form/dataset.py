@@ -141,10 +141,8 @@ def one_of_each(pictures: Iterable[Picture], account: Account) -> list[Picture]:
         for other in picture.objects:
             here = sorted(names.get(_place(other), {other.name}))
             if other.name not in here:
-                raise FileFault(picture.path, f'has two records, in {first.annotation} and {picture.annotation}, '
-                                f'which call '
-                                f'the object at {other.keys["bbox"]} {", ".join(here)} and {other.name}: remove one of '
-                                'them')
+                raise FileFault(picture.path, f'has two records. At {other.keys["bbox"]}, {first.annotation} labels '
+                                f'{", ".join(here)}, but {picture.annotation} labels {other.name}: remove one record')
         first.objects += picture.objects
     return [*by_path.values()]
 

@@ -237,8 +237,7 @@ class Folder:
             candidates.sort()
             if len(candidates) > 1 and candidates[0][0] == candidates[1][0]:
                 raise UserError(f'{self.name(image)} has two annotation files, {candidates[0][1]} and '
-                                f'{candidates[1][1]}: name the '
-                                'folder of one of them, or move the other away.')
+                                f'{candidates[1][1]}: pass a folder that contains only one of them, or move one away.')
             if len(candidates) > 1:
                 taken.add(self._relation(candidates[0][1], image))
                 left.update(self._relation(path, image) for _, path in candidates[1:])
@@ -280,8 +279,8 @@ class Folder:
             best = max(_agreement(text, place) for text in names)
             chosen = [text for text in names if _agreement(text, place) == best]
             if len({_parts_of(text) for text in chosen}) > 1:
-                raise UserError(f'{source} has {chosen[0]} and {chosen[1]}, but of both only {self.name(place)} may be '
-                                'meant: put images into folders as the file names them.')
+                raise UserError(f'{source} has {chosen[0]} and {chosen[1]}, but both could only mean '
+                                f'{self.name(place)}: put the images into the folders that the file names.')
             matched.update(dict.fromkeys(chosen, place))
         return matched
 

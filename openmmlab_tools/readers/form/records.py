@@ -124,7 +124,7 @@ def pictures_of(files: Sequence[Path], folder: Folder, file_kind: str, data: Lab
             and path not in folder.labels]
     data.account.seen['images'] += len(files) + len(bare)
     data.account.leave_all('images', f'{file_kind}s have no image of their own', [*map(folder.name, alone)])
-    data.account.leave_all('images', f'{file_kind}s are second ones, of images that have others',
+    data.account.leave_all('images', f'{file_kind}s belong to images that already have another file',
                            [*map(folder.name, second)])
     data.account.leave_all('images', f'images have no {file_kind}', [*map(folder.name, bare)])
     return data.measured([Picture(image, path) for image, path in of_image.items()]), [*alone, *second]

@@ -25,7 +25,7 @@ def settle(data: LabelledData, names: Sequence[str], pictures: Sequence[Picture]
     for picture in pictures:
         if not all(instance.name.strip() for instance in picture.objects):
             raise FileFault(picture.annotation or picture.path,
-                            'has an object without the name of a class: give it one')
+                            'has an object without a class name: add the name')
         picture.objects = [instance if instance.name == instance.name.strip()
                            else instance._replace(name=instance.name.strip())
                            for instance in picture.objects]
@@ -55,7 +55,7 @@ def _leave_out_copies(pictures: Sequence[Picture], account: Account) -> None:
                 account.leave('objects', 'objects are said twice about one image', picture.path.name, instance.records)
                 continue
             if any(other.name != instance.name for other in same):
-                account.remark('objects have the place of another one, but another class', picture.path.name)
+                account.remark('objects have the same place as another object, but another class', picture.path.name)
             others.append(instance)
         if sum(map(len, by_place.values())) < len(picture.objects):
             left = {id(other) for others in by_place.values() for other in others}

@@ -217,6 +217,5 @@ def _refuse_others(listing: SplitList, missing: Sequence[str], folder: Folder) -
     looks_like_names = [any(PurePosixPath(text.replace('\\', '/')).suffix.lower() in NAMED for text in texts)
                         or (len(texts) == 1 and bool(re.search(r'\d', texts[0]))) for texts in listing.lines]
     if missing and (VOC_LISTS in folder.parts(listing.path) or sum(looks_like_names) > len(looks_like_names) / 2):
-        raise FileFault(listing.path, f'names other images, such as {" and ".join(missing[:2])}, of which none is '
-                        f'below '
-                        f'{folder.root}: put them there, or move the list away')
+        raise FileFault(listing.path, f'names images that are not in {folder.root}, such as '
+                        f'{" and ".join(missing[:2])}: add the images, or move the list away')

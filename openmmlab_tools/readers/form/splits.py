@@ -108,5 +108,6 @@ def take_share(data: LabelledData, share: float, seed: int, group_by: str | None
                       f'used for validation (seed {seed}).')
     sources = {match[1] for name in names if (match := re.search(CROP, name))}
     if group_by is None and 1 < len(sources) <= len(names) / 4:
-        data.notes.append(f'Names look like crops of {len(sources)} images, such as {names[0]}: crops of one image in '
-                          f'both parts make metrics too good. {shell("--group-by", CROP)} keeps them together.')
+        data.notes.append(f'Names such as {names[0]} look like crops from {len(sources)} images. If crops from one '
+                          'image are in both training and validation, metrics are too good. Pass '
+                          f'{shell("--group-by", CROP)} to keep them together.')

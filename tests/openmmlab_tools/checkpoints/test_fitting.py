@@ -61,7 +61,7 @@ def test_copies_of_what_the_model_has_and_counters_may_be_left_over_and_are_told
         check()
         (level, told), = log
         assert level == 'WARNING'
-        assert 'are copies of others or counters: 8 left over (decoder.branches.0.0.weight, ' in told
+        assert 'are copies of other tensors, or counters: 8 left over (decoder.branches.0.0.weight, ' in told
     assert torch.equal(model.head.branches[1][0].weight, torch.load(path)['state_dict']['decoder.branches.1.0.weight'])
     log.clear()
     check_fits(Decoder(), Checkpoint('a.pth', weights_of({'head.norm.num_batches_tracked': torch.tensor(3)})))
@@ -79,8 +79,8 @@ def without(name: str) -> dict[str, Tensor]:
     (weights_of({'decoder.last.bias': torch.ones(7)}), '1 of another shape (decoder.last.bias (7,) instead of (4,))')])
 def test_what_a_runner_does_not_load_is_shown(weights: dict[str, Tensor], told: str | None) -> None:
     assert check_load_from(Decoder(), Checkpoint('a.pth', weights)) == ('' if told is None else (
-        f'load_from is a.pth, which fills {20 if "left" in told else 19} of the 20 tensors of the model; not loaded '
-        f'are {told}, as is normal for heads of other classes.'))
+        f'load_from is a.pth, which fills {20 if "left" in told else 19} of 20 tensors in the model. Not loaded are '
+        f'{told}. This is normal for heads with other classes.'))
 
 
 @pytest.mark.parametrize(('content', 'words'), [

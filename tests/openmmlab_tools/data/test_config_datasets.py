@@ -204,8 +204,8 @@ def test_images_of_training_in_validation_are_counted(data: Path) -> None:
     plans = plan_checks(config(instances(data), val_dataloader=dict(dataset=both)))
     assert [(plan.splits, finding.detail) for plan in plans for finding in plan.findings
             if finding.kind is Kind.SHARED] == [
-        (['val'], f'has 2 of its {own + 3} images in training, too, such as {data}/images/training/.././training/'
-                  '000002.jpg')]
+        (['val'], f'has {own + 3} images, of which 2 are also in training, such as {data}/images/training/.././'
+                  'training/000002.jpg')]
 
 
 CONFIGS = pytest.mark.parametrize('path', [DETECTOR, SEGMENTOR], ids=['detector', 'segmentor'])

@@ -122,7 +122,7 @@ def many_boxes(root: Path, cfg: Config) -> None:
     (other_images, 'val_evaluator.ann_file is'),
     (few_classes, 'model.panoptic_head.num_stuff_classes is 52, but the dataset has 133 classes'),
     (few_weights, 'model.panoptic_head.loss_cls.class_weight has 81 weights, but needs 134'),
-    (many_boxes, 'model.test_cfg.max_per_image is 20000, but the model chooses 13300 boxes of its queries')])
+    (many_boxes, 'model.test_cfg.max_per_image is 20000, but the model chooses 13300 boxes from its queries')])
 def test_faults_are_named_before_training(damage: Callable[[Path, Config], object], words: str, coco: Config,
                                           tmp_path: Path) -> None:
     damage(tmp_path / 'coco', coco)

@@ -34,8 +34,8 @@ def infos(log: list[tuple[str, str]]) -> list[str]:
     return [text for level, text in log if level == 'INFO']
 
 
-FAR = ('note: images are shown at {} times their size, but in training images of 2048 x 1536 pixels at 0.2 to 0.25: '
-       'predict in tiles, which are shown as in training, such as --tile 2048.')
+FAR = ('note: images are shown at {} times their size, but training shows images with 2048 x 1536 pixels at 0.2 to '
+       '0.25 times their size: predict in tiles, which are shown as in training, such as --tile 2048.')
 
 
 @pytest.mark.parametrize('resize, meta, scale, size, expected, told', [
@@ -43,8 +43,8 @@ FAR = ('note: images are shown at {} times their size, but in training images of
      ['Tiles are shown at 0.234 times their size, as images of 2048 x 1536 pixels in training; the config would show '
       'them at 0.938 (--tile-scale config).']),
     (dict(scale=(480, 480)), LARGE, 'config', (512, 512), (480, 480),
-     ['note: images are shown at 0.938 times their size, but in training images of 2048 x 1536 pixels at 0.2 to 0.25: '
-      'leave out --tile-scale.']),
+     ['note: images are shown at 0.938 times their size, but training shows images with 2048 x 1536 pixels at 0.2 to '
+      '0.25 times their size: leave out --tile-scale.']),
     (dict(scale=(480, 480)), LARGE, 0.25, (512, 400), (128, 100), ['Tiles are shown at 0.25 times']),
     (dict(scale=(960, 960)), LARGE, 'train', (512, 512), (128, 128), ['Tiles are shown at 0.25']),  # none was larger
     (dict(scale=(256, 256), keep_ratio=False), dict(LARGE, scales=[0.1, 0.2]), 'train', (512, 512), (85, 64),
@@ -52,7 +52,7 @@ FAR = ('note: images are shown at {} times their size, but in training images of
     (dict(scale=(480, 480)), LARGE, None, (512, 512), (480, 480), [FAR.format('0.938')]),
     (dict(scale=(480, 480)), LARGE, None, (1500, 1500), (480, 480), []),  # 0.32, not beyond a factor of 1.5
     (dict(scale=(480, 480)), {}, 'train', (512, 512), (480, 480),
-     ['Tiles are shown at 0.938 times their size, because neither the checkpoint nor the data of the config tells']),
+     ['Tiles are shown at 0.938 times their size, because neither the checkpoint nor the data of the config shows']),
     (dict(scale=(480, 480)), {}, None, (512, 512), (480, 480), []),
     (dict(scale_factor=1.5), {}, 'train', (512, 512), (768, 768), []),  # the same for all sizes
     (dict(scale_factor=1.5), LARGE, None, (512, 512), (768, 768), [FAR.format('1.5')])])
@@ -85,8 +85,8 @@ def test_images_and_pipeline_of_training_that_are_at_hand_tell_its_scale(step: d
     cfg = dict(train_dataloader=dict(dataset=dict(
         type='mmdet.CocoDataset', data_prefix=dict(img=str(tmp_path)), pipeline=[step])))
     run(dict(scale=(2000, 2000)), {}, None, (100, 200), cfg)  # a test at another scale
-    assert infos(log) == ['note: images are shown at 10 times their size, but in training images of 200 x 100 pixels '
-                          f'at {expected}: predict in tiles, which are shown as in training, such as --tile 200.']
+    assert infos(log) == ['note: images are shown at 10 times their size, but training shows images with 200 x '
+                          f'100 pixels at {expected} times their size: predict in tiles, which are shown as in training, such as --tile 200.']
     own = float(expected.rpartition(' ')[2])
     assert run(dict(scale=(2000, 2000)), {}, 'train', (64, 64), cfg) == (64 * own, 64 * own)
 

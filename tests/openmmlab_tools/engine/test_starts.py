@@ -45,7 +45,7 @@ def test_what_cannot_be_trained_is_refused(options: dict[str, Any], words: str, 
 
 @pytest.mark.parametrize('options, lacks, words', [
     ({'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=1e-3, weight_decay=0.05)}, '',
-     'in the config the optimizer is SGD (not AdamW): set it as it was, or start from its weights with --cfg-options '),
+     'in the config the optimizer is SGD (not AdamW): restore the old value, or start from its weights with '),
     ({'optim_wrapper.optimizer.type': 'Adam'}, '', 'the optimizer is Adam (not AdamW)'),  # with the same state
     ({'optim_wrapper.paramwise_cfg': None}, '', 'backbone.layer1.0.conv1.weight in the optimizer is number '),
     ({'model.backbone.frozen_stages': 1}, '', ' in the optimizer is not set (not number '),
@@ -79,8 +79,8 @@ def test_a_longer_schedule_is_told_and_the_rate_stays_and_a_complete_training_sa
     longer = {**LONGER, 'param_scheduler': [LINEAR, dict(POLY, end=8)]}
     train(segmentor(toy_shapes, tmp_path, longer), resume=str(short))
     assert told(capsys, 'warning: The learning rate') == [
-        'warning: The learning rate follows the schedule of the checkpoint, not that of the config. For a new schedule,'
-        ' start from the weights: --cfg-options load_from=CHECKPOINT instead of --resume.']
+        'warning: The learning rate follows the schedule in the checkpoint, not the schedule in the config. For a new '
+        'schedule, start from the weights: pass --cfg-options load_from=CHECKPOINT instead of --resume.']
     log = read_checkpoint(tmp_path / 'iter_4.pth')['message_hub']['log_scalars']['train/lr']
     assert log['log_history'].tolist() == pytest.approx([1e-3 / 2, 2e-3 / 3, 1e-3 / 3, 0])
     train(segmentor(toy_shapes, tmp_path, SHORT), resume=str(short))

@@ -43,7 +43,7 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
 @pytest.mark.parametrize('text, words', [
     (None, 'does not exist'), ("_base_ = './missing.py'", 'missing.py'), ('model = dict(', 'SyntaxError'),
     ("raise ValueError('seven')", '(ValueError: seven)'), ('model = dict()', 'default_scope of config {} is None'),
-    ("default_scope = 'mmpose'", "is 'mmpose', but must be that of its library: set it to 'mmdet' or 'mmseg' or "),
+    ("default_scope = 'mmpose'", "is 'mmpose', but must be the name of its library: set it to 'mmdet' or 'mmseg' or "),
     ("default_scope = None\nmodel = dict(type='EncoderDecoder')", 'default_scope of config {} is None'),
     ("custom_imports = dict(imports=['no_mod'], allow_failed_imports=False)",
      "cannot be read (ModuleNotFoundError: Failed to import no_mod; No module named 'no_mod'): install the package "
@@ -51,7 +51,7 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
      'config).'),
     ("custom_imports = dict(imports=['uses_no_mod'])", 'install the package with the module no_mod, add the folder'),
     ("custom_imports = dict(imports=['uses_no_name'])", 'correct the module that it imports (custom_imports of a con'),
-    ('total_epochs = 12', 'has total_epochs, as configs of mmdet 2'),
+    ('total_epochs = 12', 'has total_epochs, a key of mmdet 2'),
     ("_base_ = {base!r}\nmodle = dict(type='A')", 'modle of config {} is not used: did you mean model.'),
     ('_base_ = {base!r}\ntta_modle = dict()', 'tta_modle of config {} is not used: did you mean tta_model.')])
 def test_a_config_that_cannot_be_run_is_refused(tmp_path: Path, text: str | None, words: str,
@@ -320,8 +320,8 @@ def test_classes_are_found_where_libraries_write_them(meta: dict, expected: list
 
 
 @pytest.mark.parametrize('tested, words', [
-    ('axy', "for 3 classes, but the test data has 3 of other names: class 1 is 'b' there, and 'x' here"),
-    ('ab', "for 3 classes, but the test data has 2 of other names: class 2 is 'c' there, and missing here"),
+    ('axy', "for 3 classes, but the test data has 3 classes with other names: class 1 is 'b' in the"),
+    ('ab', "for 3 classes, but the test data has 2 classes with other names: class 2 is 'c' in the"),
     ('abc', None), ('', None)])
 def test_other_names_are_a_warning_and_another_order_is_an_error(tested: str, words: str | None,
                                                                  log: list[tuple[str, str]]) -> None:

@@ -232,7 +232,7 @@ def test_names_have_the_numbers_of_boxes(limits: Sequence[int], annotations: Pat
 @pytest.mark.parametrize('kwargs, told', [
     (dict(metric_items=['AR@1000'], proposal_nums=(1, 10, 200)), "has 'AR@1000': choose from mAP, mAP_50, mAP_75, "
      'mAP_s, mAP_m, mAP_l, AR@1, AR@10, AR@200, AR_s@200, AR_m@200, AR_l@200.'),
-    *((dict(proposal_nums=given), f'proposal_nums of CocoMetric is {given!r}, but must be a list of whole numbers')
+    *((dict(proposal_nums=given), f'proposal_nums of CocoMetric is {given!r}, but must be a list of numbers')
       for given in ((), 100, (0, 1), (1.5, 2), 'abc', None))])
 def test_numbers_of_boxes_that_cannot_be_are_a_sentence(kwargs: dict, told: str) -> None:
     assert told in refusal(CocoMetric, **kwargs)
@@ -243,7 +243,7 @@ def test_images_of_another_split_are_a_sentence(annotations: Path) -> None:
     samples = [dict(one, img_path=f'data/{one["img_id"]}.png') for one in predict(annotations)]
     assert compute(CocoMetric, annotations, samples) == compute(CocoMetric, annotations, predict(annotations))
     others = [dict(one, img_path=f'data/other/{one["img_id"]}.png') for one in samples]
-    assert 'two images of the test have the id 1: data/1.png and data/other/1.png. Test' in refusal(
+    assert 'two images in the test have the id 1: data/1.png and data/other/1.png. Test' in refusal(
         compute, CocoMetric, annotations, samples + others)
     samples[3]['img_path'] = 'data/x.png'
     assert f'the image with id 4 is data/x.png in the test, but 4.png in {annotations}, the ann_file of the' in refusal(

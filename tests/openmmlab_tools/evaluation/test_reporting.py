@@ -124,8 +124,8 @@ def test_a_score_that_misses_few_objects_is_refused_or_written(toy_shapes: Path,
     def test(scope: str, most: float, **more: Any) -> None:
         engine.test(config(scope, toy_shapes, tmp_path), trained[scope].checkpoint, at_most_missed=most, **more)
 
-    assert 'no score is known to miss at most 10.0% of the objects' in refusal(test, 'mmdet', 0.1)
-    assert 'no score is known to miss at most 0.0% of the objects' in refusal(test, 'mmdet', 0.)
+    assert 'no score threshold is sure to miss at most 10.0% of the objects' in refusal(test, 'mmdet', 0.1)
+    assert 'no score threshold is sure to miss at most 0.0% of the objects' in refusal(test, 'mmdet', 0.)
     assert '--at-most-missed is 2, but must be a number from 0 to 1' in refusal(test, 'mmdet', 2)
     assert 'without --tta' in refusal(test, 'mmdet', 1., tta=True)
     test('mmdet', 1.)

@@ -45,9 +45,11 @@ def test_the_order_of_images_and_of_objects_has_no_effect(images: list[list[floa
 
 
 @pytest.mark.parametrize('images, told', [
-    ([[0.9]] * 8, 'in 8 images with objects, boxes of any score miss 0.0%; use about 41 images with objects, or'),
-    ([[0.9, 0.]] * 100, 'in 100 images with objects, boxes of any score miss 50.0%; use a better model, or'),
-    ([[]] * 100, 'in 0 images with objects')])
+    ([[0.9]] * 8, 'In 8 images with objects, even without a threshold 0.0% are missed: use about 41 images with '
+     'objects, or'),
+    ([[0.9, 0.]] * 100, 'In 100 images with objects, even without a threshold 50.0% are missed: use a better '
+     'model, or'),
+    ([[]] * 100, 'In 0 images with objects')])
 def test_a_set_that_is_too_small_is_told(images: list[list[float]], told: str) -> None:
     assert told in refusal(score_that_misses, map(np.array, images), 0.1)
 

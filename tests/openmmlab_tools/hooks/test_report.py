@@ -110,8 +110,8 @@ def test_it_is_told_what_the_metric_of_boxes_hides(objects: list, boxes: list, n
 def test_it_is_told_what_the_metric_of_pixels_hides() -> None:
     counts = dict(a=[[1, 0, 0], [0, 1, 0], [0, 0, 0]], b=[[1, 0, 0], [0, 0, 0], [3, 1, 0]], c=[[0] * 3] * 3)
     assert what_is_hidden(seen([], counts), None) == [
-        '4 pixels in 1 label maps have labels that are no class, and count as wrong: set ignore_index of the metric, '
-        'which is 255, to ignore one.',
+        '4 pixels in 1 label maps have labels without a class. They count as wrong. To ignore a label, set '
+        'ignore_index of the metric (now 255).',
         '1 of 3 label maps have ignored labels only, so predictions there do not count.']
 
 

@@ -54,5 +54,5 @@ def test_an_old_checkpoint_without_gradients_is_resumed_and_told(whole: Path, to
     torch.save(checkpoint, tmp_path / 'old.pth')
     train(segmentor(toy_shapes, tmp_path, ACCUMULATING), resume=str(tmp_path / 'old.pth'))
     assert told(capsys, 'warning: .*gradients') == [
-        'warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, but has no '
-        'gradients: those since the last update are lost.']
+        'warning: The checkpoint was saved after iteration 6, while gradients were being accumulated, but contains no '
+        'gradients. Gradients since the last update are lost.']

@@ -101,8 +101,8 @@ def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('call, words', [
-    (lambda: OBJECTS.above({'dogs': 0.5}), 'score_thr has a score for dogs, which is no class of the model: did you '
-     'mean dog: name one of its classes, or give a number.'),
+    (lambda: OBJECTS.above({'dogs': 0.5}), 'score_thr contains dogs, but the model has no such class: did you mean '
+     'dog: name a class of the model, or pass a number.'),
     *((lambda one=one: OBJECTS.above(one), 'must be a number from 0 to 1') for one in (np.nan, -0.1, {'dog': 2})),
     (OBJECTS.plot, 'a.png is not known: predict() sets it'),
     (lambda: OBJECTS.save('out.gif'), 'out.gif ends in neither .png nor .jpg'),

@@ -54,7 +54,7 @@ def test_a_checkpoint_that_does_not_fit_or_holds_code_and_a_device_that_is_not_t
     (dict(batch_size=0), 'batch_size is 0, but must be a whole number of at least 1: correct it.'),
     (dict(tile=0), 'tile is 0, but'), (dict(tile=8, overlap=8), 'overlap is 8, but must be a whole number from 0 to 7'),
     (dict(config=3), 'config is 3, but must be a path'), (dict(stream=1), 'stream is 1, but must be True or False'),
-    (dict(overlap=8), 'overlap is 8, but there are no tiles: give the side of a tile, too.'),
+    (dict(overlap=8), 'overlap is 8, but there are no tiles: also pass the side of a tile.'),
     (dict(tile=8, tile_scale=0.), 'tile_scale is 0.0, but'), (dict(score_thr=np.nan), 'score_thr is nan, but'),
     (dict(score_thr=dict(ball=-1)), 'score_thr of ball is -1, but'), (dict(images='no.png'), 'no.png does not exist'),
     (dict(images=0), 'the images of camera 0 do not end: pass stream=True.')])

@@ -112,7 +112,7 @@ class Capture:
     ('a.mp4', '11101111', 8, 'a.mp4 has 8 frames, but 1 of them cannot be read (from number 4 to 4)'),
     ('a.mp4', '11101110', 8, 'a.mp4 has 8 frames, but 2 of them cannot be read (from number 4 to 8)'),
     ('a.mp4', '11111110', 8, 'a.mp4 has 8 frames, but 1 of them cannot be read (from number 8 to 8)'),
-    ('a.mp4', '10000000', 8, 'but 7 of them cannot be read'), ('a.mp4', '0000', 4, 'a.mp4 gives no image'),
+    ('a.mp4', '10000000', 8, 'but 7 of them cannot be read'), ('a.mp4', '0000', 4, 'a.mp4 contains no readable image'),
     ('a.mp4', '1111', 4, ''), ('a.mp4', '1111', 3, ''), ('a.mp4', '1111', -1, ''),
     ('a.webm', '11111111', 800, ''),  # a number that OpenCV estimates from the duration
     (0, '1111', -1, 'camera0 gives no more images after 4: check its connection')])
@@ -144,7 +144,7 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
                 ('a.png', 600, False, 'is an address, and none is fetched unless'),
                 ('no.png', 600, True, 'HTTPError: HTTP Error 404'),
                 ('black.png', 599, True, 'has 30 x 20 pixels (width x height), but at most 599'),
-                ('a.png', 99, True, 'a.png has more than 297 bytes: take')):
+                ('a.png', 99, True, 'a.png has more than 297 bytes: use')):
             monkeypatch.setattr('openmmlab_tools.predict.sources.MAX_PIXELS', most)
             assert told in refusal(images_of, f'{address}/{file}', urls)
         server.shutdown()
@@ -154,7 +154,7 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize('source, told', [
     ('no.png', 'no.png does not exist: pass an image'), ('no.avi', 'no.avi does not exist'),
-    ('*.gif', 'no file matches'), ('x.mp4', 'x.mp4 gives no image: check it'),
+    ('*.gif', 'no file matches'), ('x.mp4', 'x.mp4 contains no readable image'),
     (torch.zeros(8, 8), 'a tensor has shape (8, 8), but must be (3, H, W)'),
     (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have them from 0 to 1'),
     (torch.zeros(3, 8, 8, dtype=torch.int64), 'type int64, but must be (H, W, 3), RGB, uint8'),
@@ -164,7 +164,7 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
     (None, 'an image is a NoneType, but must be'), (True, 'an image is a bool, but must be'),
     (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),
     ({0: 'a.png'}, 'an image is a dict, but must be'),
-    (99, 'camera99 gives no image'), (-1, 'camera -1 does not exist')], ids=lambda value: (
+    (99, 'camera99 contains no readable image'), (-1, 'camera -1 does not exist')], ids=lambda value: (
         value if isinstance(value, str) else type(value).__name__))
 def test_what_is_no_image_is_one_sentence(source: object, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
                                           ) -> None:

@@ -121,7 +121,7 @@ def test_two_records_of_an_image_are_joined(write: layouts.Write, tmp_path: Path
 
 def test_what_is_said_twice_counts_once_and_contradictions_are_refused(tmp_path: Path) -> None:
     two_cvat_tasks(tmp_path / 'same', BOX.format('cat'))
-    assert 'which call the object at [10.0, 20.0, 20.0, 30.0] dog and cat' in refusal(find_data, tmp_path / 'same')
+    assert 'has two records. At [10.0, 20.0, 20.0, 30.0], ' in refusal(find_data, tmp_path / 'same')
     text(tmp_path / 'same/more.xml', (tmp_path / 'same/annotations.xml').read_text())
     data = find_data(tmp_path / 'same')
     assert data.account.used['objects'] == 4 and says(data, '4 objects are said twice about one image, such as a.jpg')
@@ -160,7 +160,7 @@ def test_a_path_means_an_image_of_its_own_in_no_other_folder(
 
 def test_two_paths_that_may_both_mean_an_image_are_refused(tmp_path: Path) -> None:
     cameras(['0.png'], ['left/0.png', 'right/0.png'])(tmp_path)
-    assert 'left/0.png and right/0.png, but of both only 0.png may be meant' in refusal(find_data, tmp_path)
+    assert 'left/0.png and right/0.png, but both could only mean 0.png: put' in refusal(find_data, tmp_path)
 
 
 def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_pat
     ('{} 0.375 0.5 0.25 0.5 0.3 0.4 2 0.4 0.5 2', 'looks like a box with 2 keypoints of three numbers: write kpt'),
     ('{} 0.375 0.5 0.25 0.5 0.3 0.4 1 0.4 0.5 0 0.4 0.6 1', 'with 3 keypoints'),
     ('{} 20 35 20 30', '35 looks like pixels: divide them'), ('{} 0.5 0.5 1.3 0.5', '1.3 looks too large'),
-    ('{} 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'pairs of them for three or more points'),
+    ('{} 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'at least three pairs of numbers for a polygon'),
     ('{} 0.5 0.5 -0.2 0.5', 'a width or height is not below 0'), ('{} 0.5 0.5 0.1', 'four numbers for a box'),
     ('cat{} 0.5 0.5 0.1 0.1', 'an unknown tool (four numbers and a class)')])
 def test_numbers_of_yolo_that_cannot_be_are_refused(line: str, words: str, tmp_path: Path) -> None:

@@ -249,7 +249,8 @@ def test_a_list_of_other_images_is_refused(layout: str, content: str, tmp_path: 
     write_flat(layout, tmp_path)
     text(tmp_path / 'train.txt', content)
     first, second, *_ = content.splitlines()
-    assert f'train.txt names other images, such as {first} and {second}, of which none' in refusal(find_data, tmp_path)
+    assert f'train.txt names images that are not in {tmp_path}, such as {first} and {second}: add' in refusal(
+        find_data, tmp_path)
 
 
 def test_text_that_names_no_images_is_no_list(tmp_path: Path) -> None:
@@ -307,7 +308,7 @@ def test_a_second_kind_of_labels_is_named(tmp_path: Path) -> None:
     save(tmp_path / 'masks/e_labelTrainIds.png', label_map(3))
     data = find_data(tmp_path)
     assert sum(map(len, data.splits.values())) == 4
-    assert any('5 label maps are second ones' in line for line in data.notes)
+    assert any('5 label maps belong to images that already have' in line for line in data.notes)
 
 
 def test_trimaps_beside_xml_are_named(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_numbers_of_objects_become_masks_or_classes(tmp_path: Path) -> None:
         first, second = (found.get_data_info(index)['instances'] for index in range(2))
         np.testing.assert_array_equal(as_mask(first[0]['mask']), layouts.label_map())
         assert (len(first), len(second)) == (1, 2)
-    assert any('are taken for objects of class object (--masks classes' in line for line in data.notes)
+    assert any('is read as an object of class object. If' in line for line in data.notes)
     assert len(find_data(data.root, ReadingOptions(masks='classes')).classes) == 3
 
 

@@ -155,7 +155,7 @@ def test_each_label_of_a_region_is_an_object(tmp_path: Path) -> None:
     studio([rectangle(labels=('cat', 'dog'))])(tmp_path)
     data = find_data(tmp_path)
     assert data.classes == ['cat', 'dog'] and data.account.used['objects'] == data.account.seen['objects'] == 8
-    assert says(data, '4 objects have the place of another one, but another class')
+    assert says(data, '4 objects have the same place as another object, but another class')
 
 
 def test_percents_need_no_stated_size(tmp_path: Path) -> None:
