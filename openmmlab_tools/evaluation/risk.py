@@ -12,9 +12,10 @@ BETS = 10  # sizes of bets against the claim that more is missed
 
 
 def score_that_misses(images: Iterable[np.ndarray], most: float) -> float:
-    """Returns the largest score that boxes may have to exceed, such that new images of the same source miss at most a
-    share `most` of their objects in the mean. `images` are the scores at which the objects of each image are found, 0
-    for never; images without objects do not count.
+    """Returns the largest score threshold with which new images from the same source miss few objects.
+
+    On average, at most the share `most` of the objects in an image is missed. `images` contains, for each image, the
+    scores at which its objects are found, and 0 for objects that are never found. Images without objects do not count.
 
     This is a risk-controlling set (arXiv 2101.02703) with a bound by betting (arXiv 2010.09686): the probability that a
     score is returned although it misses more is at most 1 - `CONFIDENCE`, for any model and any number of images. A
@@ -22,7 +23,7 @@ def score_that_misses(images: Iterable[np.ndarray], most: float) -> float:
     finds a share of about `most`, only lucky draws of images have a score.
 
     Raises:
-        UserError: If no score is known to do it.
+        UserError: If no score is sure to keep this promise.
     """
     scores = [np.asarray(image, np.float32) for image in images if len(image)]
     all_scores = np.concatenate([*scores, np.zeros(0, np.float32)])

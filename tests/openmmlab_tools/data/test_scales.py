@@ -86,7 +86,8 @@ def test_images_and_pipeline_of_training_that_are_at_hand_tell_its_scale(step: d
         type='mmdet.CocoDataset', data_prefix=dict(img=str(tmp_path)), pipeline=[step])))
     run(dict(scale=(2000, 2000)), {}, None, (100, 200), cfg)  # a test at another scale
     assert infos(log) == ['note: images are shown at 10 times their size, but training shows images with 200 x '
-                          f'100 pixels at {expected} times their size: predict in tiles, which are shown as in training, such as --tile 200.']
+                          f'100 pixels at {expected} times their size: predict in tiles, which are shown as in '
+                          'training, such as --tile 200.']
     own = float(expected.rpartition(' ')[2])
     assert run(dict(scale=(2000, 2000)), {}, 'train', (64, 64), cfg) == (64 * own, 64 * own)
 

@@ -24,7 +24,7 @@ def test_the_score_is_the_largest_whose_risk_is_refuted(images: list[list[float]
         return capital([np.mean([one <= score for one in image]) for image in images if image], most)
 
     if money(0) < 20:
-        assert 'no score is known' in refusal(score_that_misses, map(np.array, images), most)
+        assert 'no score threshold is sure' in refusal(score_that_misses, map(np.array, images), most)
         return
     score = score_that_misses([np.array(image) for image in images], most)
     assert money(score) > 20 - 1e-6
@@ -57,5 +57,5 @@ def test_a_set_that_is_too_small_is_told(images: list[list[float]], told: str) -
 def test_as_many_images_as_told_are_enough() -> None:
     assert 0 < score_that_misses([np.array([0.9])] * 41, 0.1) < 0.9
     assert 'no score' in refusal(score_that_misses, [np.array([0.9])] * 40, 0.1)
-    assert 'miss 0.0%; use a larger --at-most-missed.' in refusal(score_that_misses, [np.array([0.9])] * 99, 0.)
+    assert '0.0% are missed: use a larger --at-most-missed.' in refusal(score_that_misses, [np.array([0.9])] * 99, 0.)
     assert score_that_misses([np.array([0.])] * 3, 1.) == 1
