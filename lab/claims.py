@@ -12,7 +12,7 @@ Values = Mapping[tuple[str, str], Seeds]
 
 @dataclass(frozen=True)
 class Cell:
-    """The result of one variant of a study in one test."""
+    """A variant of a study and a test: one cell in the table of results."""
     variant: str
     test: str = '1x'
 

@@ -1,4 +1,4 @@
-"""Shared parts of measurements of features: encodings, images, random weights that matter, and heat maps."""
+"""Shared parts for measurements of features: encodings, images, random weights with visible effects, and heat maps."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ def check_gives_maps(backbone: nn.Module) -> None:
 
 
 def smooth_noise(side: int, seed: int) -> Tensor:
-    """Draws noise of all scales `(1, 3, side, side)`, of mean 0 and variance 1, larger scales stronger, as in
-    photographs.
+    """Draws noise `(1, 3, side, side)` with mean 0 and variance 1. It contains all scales; as in photographs, larger
+    scales are stronger.
     """
     if side < 4:
         raise UserError(f'an image of {side} pixels a side is too small for noise: choose at least 4.')

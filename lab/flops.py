@@ -11,7 +11,9 @@ from openmmlab_tools.checkpoints.loading import build
 
 
 def measure(model: nn.Module, *args: object, **kwargs: object) -> tuple[int, int]:
-    """Returns the numbers of parameters of a model and of operations of `model(*args, **kwargs)` in eval mode."""
+    """Returns the number of a model's parameters, and the floating-point operations of `model(*args, **kwargs)` in eval
+    mode.
+    """
     model.eval()
     with torch.no_grad():
         flops = count_flops(lambda: model(*args, **kwargs))

@@ -30,7 +30,7 @@ Mutation = Callable[[random.Random, bytes], bytes]
 
 
 class Ending(NamedTuple):
-    """How a case ended: one of OUTCOMES, the seconds and the peak of memory in MiB, and the last line of its error."""
+    """The result of a case: one of OUTCOMES, the seconds, the peak memory in MiB, and the last line of its error."""
     outcome: str
     seconds: float
     peak: float

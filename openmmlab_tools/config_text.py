@@ -1,8 +1,8 @@
-r"""Writes the text of configs, so that mmengine reads the same values again. Those of mmengine's pure Python style,
-whose types are classes, become configs of the text style, with names.
+r"""Writes the text of configs, so that mmengine reads the same values again. Configs in mmengine's pure Python style,
+whose types are classes, become configs whose types are names.
 
-mmengine replaces templates such as `{{ fileDirname }}` before Python reads a config, also in strings. No text from here
-has two braces beside each other.
+mmengine replaces templates such as `{{ fileDirname }}` before Python reads a config, also in strings. Therefore, this
+module never writes two consecutive braces.
 """
 import importlib
 import keyword

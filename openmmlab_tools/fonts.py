@@ -1,4 +1,4 @@
-"""Fonts for names in any script: those of the system that have the letters which matplotlib's own font lacks."""
+"""Finds fonts for names in any script, if matplotlib's font lacks some letters."""
 import logging
 import re
 import warnings

@@ -51,7 +51,7 @@ def logging_from(level: int, logger: logging.Logger) -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hides what imports of the stack say and no reader can mend: torch of pytree, mmpretrain of OneDL."""
+    """Hides warnings during imports that users cannot fix: torch's about pytree, and mmpretrain's about OneDL."""
     with logging_from(logging.ERROR, logging.getLogger('torch.utils._pytree')), redirect_stdout(io.StringIO()):
         yield
 

@@ -12,7 +12,8 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
 
 @cached
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
+    """Returns the offsets of key centers from queries along one axis, in query tokens, `(length, key_length)`, float32.
+    """
     return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
 
 

@@ -14,7 +14,9 @@ from .offset_bias import OffsetBias
 
 
 class OffsetMLP(nn.Module):
-    """Two linear layers with a ReLU between: coordinates of an offset -> heads. `bias` is that of the second."""
+    """Two linear layers with a ReLU between them, from the coordinates of an offset to one value for each head. `bias`
+    is the bias of the second layer.
+    """
 
     def __init__(self, hidden_dims: int, num_heads: int, bias: bool) -> None:
         super().__init__()

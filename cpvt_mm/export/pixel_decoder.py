@@ -24,7 +24,7 @@ class AnySizePixelDecoder(nn.Module):
         self.source = source
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Returns the features of masks, and maps of several strides, the coarsest first; all are `(B, C, H, W)`."""
+        """Returns the mask features, and maps with several strides, the coarsest first; all are `(B, C, H, W)`."""
         source = self.source
         levels = list(reversed(maps))[:source.num_encoder_levels]
         sizes = [(x.shape[2], x.shape[3]) for x in levels]

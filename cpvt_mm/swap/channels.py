@@ -40,7 +40,9 @@ def adapt_channels(model: dict[str, Any], old: Maps, new: Maps, is_plain: bool) 
 
 def _channels_after(old_necks: Sequence[dict[str, Any]], old: Maps, necks: Sequence[dict[str, Any]], new: Maps
                     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the channels of the maps that necks make of old maps, and adapted necks of new ones."""
+    """Returns the channels of the maps after the necks: of the old necks with old maps, and of the adapted necks with
+    new maps.
+    """
     old_outputs = probe_necks(old_necks, old)
     try:
         return old_outputs.channels, probe_necks(necks, new).channels

@@ -75,8 +75,9 @@ def choose_blocks(name: str, old: Maps, is_segmentor: bool, stride: int, num_blo
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
     """Chooses blocks of a new transformer at the same relative depths as blocks of an old one, in increasing order.
 
-    The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
-    the same. If two old blocks give the same new block, the later one moves to the next free block.
+    The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first block with at
+    least the same relative depth. If two old blocks lead to the same new block, the later one moves to the next free
+    block.
 
     Examples:
         >>> blocks_by_depth([5, 11, 17, 23], 24, 12)

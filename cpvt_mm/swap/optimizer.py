@@ -13,7 +13,7 @@ OF_SEGMENTORS = dict(type='AdamW', lr=6e-5, weight_decay=0.01, fused=True)
 OF_DETECTORS = {PyramidCPVT: dict(type='AdamW', lr=2e-4, weight_decay=1e-4, fused=True),
                 CPVT: dict(type='AdamW', lr=1e-4, weight_decay=0.1, fused=True)}
 
-# Optimizer constructors of mmdet and mmseg that know the names of parameters of a few backbones only.
+# Optimizer constructors of mmdet and mmseg that support only a few backbones, because they depend on parameter names.
 LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}

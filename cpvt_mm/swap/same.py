@@ -135,7 +135,7 @@ def arguments_of(backbone: nn.Module, weights: Mapping[str, Tensor]) -> dict[str
 
 
 def _heads(backbone: nn.Module) -> list[int]:
-    """Returns the number of heads of each stage, by the attention of its blocks."""
+    """Returns the number of attention heads in each stage."""
     blocks: list[Any] = [module for module in backbone.modules()
                          if hasattr(module, 'num_heads') and hasattr(module, 'sr_ratio')]
     return [int(block.num_heads) for block, before in zip(blocks, [None, *blocks], strict=False)

@@ -14,10 +14,10 @@ Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """Sizes and frames of a batch, which a data preprocessor passes to the backbone.
+    """The sizes of the images in a batch, and their frames. A data preprocessor passes it to the backbone.
 
-    It is attached to the memory of the batch. So wrappers, autocast, and views of all images or of one frame of a
-    single clip keep it; copies and other parts lose it.
+    It is attached to the memory of the batch. So it survives wrappers, autocast, and views of all images or of one
+    frame in a single clip. Copies and other parts of the batch lose it.
     """
     sizes: tuple[Size, ...]  # height and width of each image, or frame, in pixels without padding
     padded: Size  # height and width of the batch, in pixels
@@ -25,13 +25,13 @@ class BatchInfo:
     window: int = 1  # how many consecutive frames a position encoding may mix
 
     def attach(self, batch: Tensor) -> Tensor:
-        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them."""
+        """Attaches this object to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them."""
         batch.untyped_storage().cpvt_mm_info = self  # type: ignore[attr-defined]  # a storage is one object in Python
         return batch
 
     @classmethod
     def of_images(cls, batch: Tensor, sizes: Sequence[Size]) -> 'BatchInfo':
-        """Describes images `(B, C, H, W)`, the sizes of which are given."""
+        """Describes images `(B, C, H, W)` with the given sizes."""
         return cls.of_clips(batch[:, None], sizes)
 
     @classmethod

@@ -45,7 +45,8 @@ class PatchConv2d(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes `(B, N, C')` of maps `(B, C, H, W)` of whole patches, or of patches `(B, N, side * side * C)`."""
+        """Returns `(B, N, C')` from a map `(B, C, H, W)` with whole patches, or from patches `(B, N, side * side * C)`.
+        """
         if not isinstance(x, torch.fx.Proxy) and x.ndim == 4:
             return F.conv2d(x, self.weight, self.bias, self.stride).flatten(2).transpose(1, 2)
         return F.linear(x, self.weight.permute(0, 2, 3, 1).flatten(1), self.bias)

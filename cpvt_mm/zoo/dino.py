@@ -1,4 +1,4 @@
-"""Formats of DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), and ViTs of others with their parts."""
+"""Weight formats of DINOv2 (arXiv 2304.07193), DINOv3 (arXiv 2508.10104), and other ViTs with the same parts."""
 from .members import ROTARY
 from .plain import BLOCK, REGISTERS, STEM, TABLE, PlainFormat
 from .renaming import below, block

@@ -124,7 +124,7 @@ ODD: dict[str, Callable[[Tensor], object]] = {
 
 
 def replace_tensors(rng: random.Random, content: bytes) -> bytes:
-    """Replaces tensors of a checkpoint by odd ones, or adds odd ones."""
+    """Replaces some tensors in a checkpoint by odd tensors, or adds odd tensors."""
     checkpoint = torch.load(io.BytesIO(content), weights_only=True)
     weights = checkpoint['state_dict']
     for name in rng.sample(sorted(weights), rng.choice((1, 1, 3))):

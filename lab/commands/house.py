@@ -113,7 +113,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def sizes() -> dict[str, tuple[int, int]]:
-    """Returns the lines and files of Python of each folder, of all but tests, and of the tests."""
+    """Returns the numbers of lines and Python files: of each folder, of everything except tests, and of the tests."""
     found = {name: (sum(map(length, paths)), len(paths))
              for name, paths in ((name, python_files(name)) for name in (*PACKAGES, 'projects'))}
     tools = python_files('tools', 'demo')

@@ -25,7 +25,7 @@ MOST = 1000  # boxes of an image that count
 
 
 def cut(whole: Prediction, row: int, column: int, side: int) -> Prediction:
-    """Returns the part of a mosaic's prediction that belongs to one of its images."""
+    """Returns the part of a mosaic's prediction that belongs to one image."""
     assert whole.boxes is not None
     corner = np.array([column, row] * 2) * side
     boxes = whole.boxes - corner

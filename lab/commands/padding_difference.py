@@ -70,7 +70,7 @@ def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Differen
 
 
 def _difference(features: Tensor, expected: Tensor) -> Difference:
-    """Compares `(C, H, W)` with `(C, h, w)` on the cells that both have."""
+    """Compares `(C, H, W)` with `(C, h, w)` in the cells that both maps contain."""
     _, rows, columns = expected.shape
     difference = features[:, :rows, :columns] - expected
     squares = difference.square().mean(dim=0) / expected.var(dim=(1, 2), correction=0).mean()

@@ -58,7 +58,8 @@ def check_model(model: nn.Module) -> None:
 
 
 def _check_readers(part: nn.Module, given: list[int]) -> None:
-    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    """Compares the channels of the maps with the channels that the neck or mmseg's heads accept, in order or reversed.
+    """
     neck = getattr(part, 'neck', None)
     for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
         reader = getattr(part, name, None)

@@ -58,7 +58,7 @@ def _is_json(*values: Any) -> bool:
 
 
 def write_checkpoint(path: Path, content: bytes) -> None:
-    """Writes the content of a checkpoint, and reads it back before it gets its name."""
+    """Writes a checkpoint to a temporary name, reads it back, and then renames it."""
     remove_leftovers(path.parent, glob.escape(path.name))
     try:
         with whole_file(path) as temporary:

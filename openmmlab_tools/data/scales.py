@@ -50,7 +50,7 @@ def scale_of(sample: Any, default: float | None = None) -> float | None:
 
 
 def mixes(config: Any) -> bool:
-    """Returns whether one image has several scales, or one that is not told, after a transform of a config."""
+    """Returns whether a transform of a config gives one image several scales, or an unknown scale."""
     return any(re.search('Mosaic|Mix|Affine', str(part.get('type'))) for _, part in walk(config))
 
 

@@ -88,9 +88,9 @@ def for_training(cfg: Config, amp: bool | str | None) -> None:
 
 
 def at_start(cfg: Config, resumed: Checkpoint | None, auto_scale_lr: bool) -> str:
-    """Sets where training starts: the checkpoint that it resumes, and the learning rate. All processes are there.
+    """Sets the checkpoint to resume and the learning rate, when all processes are there.
 
-    Returns a sentence on the learning rate; '' if it is that of the config, or of the checkpoint.
+    Returns a sentence about the learning rate; '' if it comes unchanged from the config or the checkpoint.
     """
     cfg.resume = resumed is not None
     if resumed:
@@ -262,10 +262,10 @@ def check_pretrained(cfg: Config) -> None:
 # Steps of `for_test`.
 
 def make_views(cfg: Config) -> None:
-    """Sets the `tta_pipeline` and the `tta_model` of a config, and gives the pipeline to the test data.
+    """Sets `tta_pipeline` and `tta_model` in a config, and uses the pipeline for the test data.
 
-    A config that has none gets those of its library, with views by flips and sizes. mmdet cannot merge masks, so only
-    boxes are evaluated without an own `tta_model`.
+    If the config has none, they are the defaults of its library, with views by flips and sizes. mmdet cannot merge
+    masks, so without an own `tta_model` only boxes are evaluated.
     """
     own = cfg.get('tta_pipeline')
     datasets = [dataset for _, dataset in unwrap(cfg.test_dataloader.dataset, '')]
@@ -279,7 +279,7 @@ def make_views(cfg: Config) -> None:
 
 
 def keep_predictions(cfg: Config, folder: Path) -> None:
-    """Lets the metric of COCO write its predictions to a folder; those of a segmentor are written by a hook."""
+    """Makes COCO's metric write its predictions to a folder. For segmentors, a hook writes the label maps."""
     metrics = [metric for metric in dicts(cfg.test_evaluator) if str(metric.get('type')).endswith('CocoMetric')]
     if not metrics and cfg.get('default_scope') != 'mmseg':
         raise UserError(f"--out saves boxes with COCO's metric, and label maps, but config {cfg.filename} has neither: "

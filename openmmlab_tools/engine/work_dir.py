@@ -23,7 +23,7 @@ INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instea
 
 
 class WorkDir:
-    """A folder with checkpoints, and the file `last_checkpoint`, which names one of them."""
+    """A folder with checkpoints, and the file `last_checkpoint` with the name of the last checkpoint."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

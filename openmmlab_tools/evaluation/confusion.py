@@ -24,9 +24,9 @@ DRAWN = 30  # classes; a picture of a thousand took 26 seconds at each validatio
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class of n in what a validation or test has gathered, for boxes or pixels.
+    """Counts pairs of true and predicted classes in a validation or test, for boxes or pixels.
 
-    Boxes are those of the metric of COCO, and are counted if the config has it.
+    Boxes come from COCO's metric, so they are counted only if the config contains this metric.
     """
 
     def __init__(self, gathered: Gathered) -> None:

@@ -15,12 +15,14 @@ Entry = dict[str, Any]
 
 
 def count(truth: np.ndarray, predicted: np.ndarray, pairs: np.ndarray, ignored: int) -> Entry:
-    """Counts pixels of an image's label maps, `(H, W)`, by class; those whose true label is `ignored` or no class are
-    left out, and `unknown` tells how many of the latter there are. `pairs` are those of `match_pixels`.
+    """Counts the pixels of an image's label maps, `(H, W)`, by class. `pairs` comes from `match_pixels`.
+
+    Pixels whose true label is `ignored`, or is no class, are left out. `unknown` is the number of pixels without a
+    class.
 
     Returns:
-        `objects`, the pixels of each class; `regions` and `boundaries`, those in the intersection and in the union of
-        truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
+        `objects`, the pixels of each class; `regions` and `boundaries`, the pixels in the intersection and in the union
+        of truth and prediction; `confusion`, pairs of a true and a predicted class (the number of classes for none of
         them) with their number; the share that is `wrong`; `suspects`; and `truth`, a checksum of the true labels.
     """
     classes, unknown, pairs = len(pairs) - 1, int(pairs[-1].sum()), pairs[:-1]
@@ -47,8 +49,8 @@ def _boundary(cells: np.ndarray, band: int) -> np.ndarray:
 
 
 def regions(labels: np.ndarray, classes: int) -> Iterator[tuple[int, list[int], np.ndarray]]:
-    """Yields connected regions of a class of at least `LEAST` pixels: the class, the box (left, top, width, height),
-    and the cells, `(H, W)`.
+    """Yields connected regions with at least `LEAST` pixels of one class: class, box (left, top, width, height) and
+    cells, `(H, W)`.
     """
     for number in np.unique(labels[labels < classes]).tolist():
         _, parts, stats, _ = cv2.connectedComponentsWithStats((labels == number).astype(np.uint8), connectivity=4)

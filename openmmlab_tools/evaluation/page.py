@@ -56,7 +56,7 @@ def paragraph(text: str, kind: str = 'soft') -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Returns a table of texts, whole numbers, shares from 0 to 1, `[share, least, most]`, and None."""
+    """Returns a table as HTML. Cells are texts, whole numbers, shares from 0 to 1, `[share, least, most]`, or None."""
     lines = [f'<tr>{"".join(f"<th>{markup(cell)}" for cell in header)}',
              *(f'<tr>{"".join(f"<td>{_cell(cell)}" for cell in row)}' for row in rows)]
     return '<div class="scroll"><table>\n' + '\n'.join(lines) + '\n</table></div>'

@@ -156,8 +156,10 @@ class DurableCheckpointHook(CheckpointHook):
         return str(self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step)))
 
     def _save(self, runner: Runner, epoch: int, iteration: int, in_epoch: bool = False) -> None:
-        """Saves the state unless the last iteration was bad, and removes old checkpoints. One in an epoch is named by
-        its iteration, also among those of epochs, and stays.
+        """Saves the state unless the last iteration was bad, and removes old checkpoints.
+
+        A checkpoint within an epoch has the number of its iteration in its name, also among checkpoints of epochs. It
+        is not removed.
         """
         in_epoch = in_epoch and self.by_epoch
         step = epoch if self.by_epoch and not in_epoch else iteration

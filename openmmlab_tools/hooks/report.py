@@ -1,4 +1,4 @@
-"""A hook that tells what is trained on what, and what comes of it."""
+"""A hook that logs the model, the data and the results of a run."""
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

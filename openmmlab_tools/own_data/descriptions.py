@@ -48,7 +48,8 @@ def describe_data(data: LabelledData, fit: Fit, bands: Bands | None = None) -> l
 
 
 def check_written(cfg: Config) -> tuple[list[str], bool]:
-    """Checks the data of a written config, by the headers of files; returns sentences, and whether training refuses it.
+    """Checks the data of a written config by file headers. Returns sentences, and whether training would raise an
+    error.
     """
     first: dict[Kind, str] = {}
     is_fatal = False

@@ -58,11 +58,11 @@ def measure(plan: Plan, data: LabelledData, checked: Sequence[Checked]) -> Measu
     """Measures a dataset from `read_pictures` and the checks of its samples.
 
     Returns:
-        The splits, the number of images, their widths and heights, the `sizes` of the smallest, the middle and the
-        largest, and classes: each with the number of its images, and of its objects and the sides of their boxes (the
-        root of the area), or with its share of the pixels of label maps. Widths, heights and sides are the least, the
-        quartiles and the largest, in pixels. Images of `LoadBandsFromFile` have `channels`: the least, the mean, the
-        standard deviation and the largest value of each.
+        The splits; the number of images; their widths and heights; the `sizes` of the smallest, the middle and the
+        largest image; and the classes. Each class has the number of its images, and for objects their number and the
+        sides of their boxes (square root of the area), or for label maps its share of the pixels. Widths, heights and
+        sides are the minimum, the quartiles and the maximum, in pixels. If `LoadBandsFromFile` loads the images,
+        `channels` contains the minimum, the mean, the standard deviation and the maximum of each channel.
     """
     pictures = data.splits['train']
     sizes = np.array([picture.size for picture in pictures])

@@ -1,9 +1,9 @@
-"""Reads images of any number of channels, of 8, 16 or 32 bits, and makes pictures of 8 bits of them.
+"""Reads images with any number of channels and 8, 16 or 32 bits, and converts them to 8-bit pictures.
 
-Channels are in the order of the file, red first in PNG and JPEG; OpenCV's BGR is not used. What Pillow reads whole (8
-bits, at most 4 channels) is read with it, other TIFF files with tifffile (extra `tiff`), and PNG and others of 16 bits
-with OpenCV. TIFF may have its channels last, first, or as one page for each. If it does not name their axis, they have
-the shortest one.
+Channels have the order of the file: red is first in PNG and JPEG, and OpenCV's BGR is not used. Pillow reads images
+with 8 bits and at most 4 channels. tifffile (extra `tiff`) reads other TIFF files, and OpenCV reads PNG and other files
+with 16 bits. In TIFF, channels may be the last axis, the first axis, or pages. If the file does not name their axis,
+the shortest axis contains the channels.
 """
 import logging
 import math
@@ -177,7 +177,7 @@ def _series(file: BinaryIO, name: str | Path) -> Any:
 
 
 def _layout(series: Any, name: str | Path) -> tuple[tuple[int, ...], int | None, np.dtype]:
-    """Returns the shape of an image, with two or three axes, the one of them that has channels, and the type."""
+    """Returns the shape of an image with two or three axes, the axis with the channels, and the type."""
     shape, axes = tuple(series.shape), series.axes
     if len(shape) > 3:
         long_axes = [index for index, size in enumerate(shape) if size > 1]

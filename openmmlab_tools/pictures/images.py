@@ -102,7 +102,7 @@ def explained(name: str | Path) -> Iterator[None]:
 
 
 def to_rgb(image: Image.Image) -> np.ndarray:
-    """Returns the pixels of an image of Pillow; see `read_image`."""
+    """Converts an image of Pillow to an array of pixels; see `read_image`."""
     if orientation(image) > 1:
         image = ImageOps.exif_transpose(image)
     if image.mode in ('I', 'F') or image.mode.startswith('I;16'):

@@ -1,4 +1,4 @@
-"""A transform that loads images of any number of channels, of 8, 16 or 32 bits."""
+"""A transform that loads images with any number of channels and 8, 16 or 32 bits."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

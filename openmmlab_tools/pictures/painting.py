@@ -85,7 +85,7 @@ def paint_label_map(image: np.ndarray, label_map: np.ndarray, classes: Sequence[
 
 
 def paint_name(image: np.ndarray, name: str) -> np.ndarray:
-    """Writes a name at the top left of an image, `(H, W, 3)`, RGB, uint8, which is not changed."""
+    """Returns a copy of an image `(H, W, 3)`, RGB, uint8, with a name at the top left."""
     painted = image.copy()
     with _canvas(painted) as axes:
         _write(axes, LINE, LINE, label(name), FONT, 'left', 'top')

@@ -106,7 +106,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     check_device('device', device)
     bands = bands_loader(cfg.get('test_dataloader'))
     loader = bands and TRANSFORMS.build(bands)
-    if bands:  # the libraries' inferencers know mmcv's loader only, and get arrays instead
+    if bands:  # the libraries' inferencers support only mmcv's loader, so we pass arrays
         bands.clear()
         bands['type'] = 'LoadImageFromFile'
     if cfg.get('visualizer'):
@@ -212,7 +212,7 @@ def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | No
 
 
 def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
-    """Returns the pixels of an image, given or read: RGB, uint8, or what the config's loader of bands makes of it."""
+    """Returns the pixels of an image: RGB, uint8, or the result of the config's LoadBandsFromFile."""
     if loader := inferencer.bands_loader:
         return loader.checked(one.image, one.name) if isinstance(one.image, np.ndarray) else loader.read(one.image)
     return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)

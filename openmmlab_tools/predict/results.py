@@ -48,7 +48,7 @@ class Results:
     has_warned: bool = False
 
     def without_faults(self, images: Iterable[Named]) -> Iterator[Named]:
-        """Yields images, and keeps the faults of videos, after which others follow."""
+        """Yields images, and collects the faults of videos, so that the next images are still predicted."""
         left = iter(images)
         while True:
             try:

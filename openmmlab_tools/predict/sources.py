@@ -63,8 +63,10 @@ def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: 
 
 
 def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -> Iterator[Named]:
-    """Yields an image, or each of those of a file that has several, such as `a.gif_000001`: frames, or pages of a TIFF.
-    Without `as_rgb`, it yields the file, as pages may be channels. More than `max_pixels` in a page are a UserError.
+    """Yields an image, or each frame or page of a file, with names such as `a.gif_000001`.
+
+    Without `as_rgb`, it yields the file itself, because pages of a TIFF may be channels. Raises a UserError if a page
+    has more than `max_pixels`.
     """
     if not as_rgb or isinstance(named.image, np.ndarray):
         yield named

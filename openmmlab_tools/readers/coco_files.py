@@ -162,8 +162,10 @@ def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> di
 
 
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder, account: Account) -> dict[str, list[Entry]]:
-    """Makes masks of things: R + 256 G + 256^2 B is a segment's id. Segments of stuff are left out, and those of
-    categories that do not say which they are, are things. A UserError if a PNG file or a key is missing.
+    """Makes masks of things from panoptic PNG files, where R + 256 G + 256^2 B is the id of a segment.
+
+    Segments of stuff are left out. Categories without `isthing` count as things. Raises a UserError if a PNG file or a
+    key is missing.
     """
     with as_sentence(f'{file} has panoptic annotations that cannot be read', 'export it again'):
         categories = {to_id(category['id']): dict(id=to_id(category['id']), name=str(category['name']),

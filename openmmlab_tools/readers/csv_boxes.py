@@ -127,7 +127,7 @@ def _records(path: Path, folder: Folder, account: Account) -> Iterator[Record]:
 
 
 def _are_shares(records: Sequence[tuple[str, Row]]) -> bool:
-    """Returns whether all corners are shares of the image, as those of Open Images; else they are pixels.
+    """Returns whether all corners are shares of the image, as in Open Images. Otherwise, they are pixels.
 
     Raises:
         UserError: If most corners are shares, but others cannot be.

@@ -50,7 +50,7 @@ def _records(path: Path, account: Account) -> Iterator[Record]:
         where, objects, sizes = f'{path}, task {task.get("id", index)},', list[RecordObject](), set[tuple[int, int]]()
         annotations = [*_annotations(task, where, account)]
         for results, left in annotations:
-            # Results of one id are about one region, such as its shape and its label.
+            # Results with the same id describe the same region, for example its shape and its label.
             regions: dict[object, list[dict[str, Any]]] = {}
             for number, result in enumerate(results):
                 account.read(result, OF_RESULT)

@@ -102,7 +102,7 @@ def _first(maps: Tensor, size: list[int]) -> Tensor:
 
 def ms_deform_attn_forward(value: Tensor, value_spatial_shapes: Tensor, value_level_start_index: Tensor,
                            sampling_locations: Tensor, attention_weights: Tensor, im2col_step: int) -> Tensor:
-    """Returns `(B, Q, heads * C)` from `value (B, sum of H * W, heads, C)`, read at places in [0, 1], (x, y)."""
+    """Returns `(B, Q, heads * C)`: samples of `value`, `(B, sum of H * W, heads, C)`, at places (x, y) from 0 to 1."""
     return _attend(value, value_spatial_shapes, sampling_locations, attention_weights).to(value.dtype)
 
 

@@ -1,4 +1,4 @@
-"""The one form of data: what each reader returns, each check and measure takes, and the writer writes."""
+"""The form of data that all readers return, and that checks, measurements and the writer use."""
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

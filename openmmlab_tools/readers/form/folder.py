@@ -222,8 +222,11 @@ class Folder:
         return [image for image in self._by_stem.get(stem, ()) if not self.is_label(image)]
 
     def pair(self, files: Iterable[Path]) -> Pairs:
-        """Finds the image of each annotation file. If images have two, those of one kind, such as a folder, are taken
-        for all images: those that are nearer. A UserError if two are equally near.
+        """Finds the image of each annotation file. Raises a UserError if two annotation files are equally near to an
+        image.
+
+        If images have two files, the files of one kind (for example in one folder) are used for all images: the nearer
+        kind.
         """
         by_image: dict[Path, list[tuple[int, Path]]] = defaultdict(list)
         alone = []

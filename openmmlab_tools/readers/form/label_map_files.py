@@ -1,4 +1,4 @@
-"""Reads label maps (their values, their colours, or the classes that these stand for), and tables of classes."""
+"""Reads label maps (their values, colours or classes), and tables of classes."""
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -24,7 +24,7 @@ class RecordObject(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The content of a file, or of a part of a file, about one image."""
+    """What a file, or a part of a file, contains about one image."""
     where: str  # the file, or a part of it, for messages
     texts: Sequence[str]  # what may be its path, the surest first
     objects: Iterable[RecordObject]
