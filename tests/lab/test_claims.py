@@ -114,7 +114,7 @@ def test_links_to_statements_name_one() -> None:
 
 
 def test_parameters_are_those_that_the_paper_counts() -> None:
-    """Of DeiT-tiny at 224 pixels: without biases, as the paper does."""
+    """Counts the weights of DeiT-tiny at 224 pixels, without biases, as the paper does."""
 
     def count(**encoding: object) -> int:
         backbone = CPVT('tiny', img_size=224, position_encoding=encoding)

@@ -1,4 +1,4 @@
-"""What is best in the results of studies, and its figure."""
+"""The best variants in the results of studies, and their figure."""
 from pathlib import Path
 
 import pytest

@@ -67,8 +67,8 @@ def test_blocks_are_distinct_and_the_last_replaces_the_last() -> None:
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
-    ((4, 8, 16, 32), ALL, None, 'strides 4, 8, 16, 32, but CPVT returns only maps with stride 16: take Pyramid'),
-    ((14, 14), (2, 5), 6, r'strides 14, 14, but CPVT returns only maps with stride 16\.$'),
+    ((4, 8, 16, 32), ALL, None, 'maps with strides 4, 8, 16, 32, but CPVT returns only maps with stride 16: take'),
+    ((14, 14), (2, 5), 6, r'maps with strides 14, 14, but CPVT returns only maps with stride 16\.$'),
     ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
     ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks')])

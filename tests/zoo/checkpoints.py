@@ -52,7 +52,7 @@ def of_timm(name: str) -> nn.Module:
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """What the narrow model of timm is here."""
+    """Returns the options that make a CPVT equal to timm's narrow model."""
     options = {**RELEASED[name].options, **RELEASED[name].parts}
     if name.endswith('-ape'):  # timm resamples the table in another way than the authors
         options['position_encoding'] = [dict(TABLE, antialias=True), options['position_encoding'][1]]

@@ -38,7 +38,7 @@ def moved(cfg: Config, root: Path, **dataset: Any) -> Config:
 
 @pytest.fixture(autouse=True)
 def panopticapi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What mmdet's transform needs of that library, which is not on PyPI: R + 256 G + 256^2 B is a segment's id."""
+    """Stands in for panopticapi, which is not on PyPI, in mmdet's transform: R + 256 G + 256^2 B is a segment's id."""
     utils = ModuleType('panopticapi.utils')
     utils.rgb2id = lambda pixels: pixels.astype(int) @ (1, 256, 256 * 256)  # type: ignore[attr-defined]
     package = ModuleType('panopticapi')

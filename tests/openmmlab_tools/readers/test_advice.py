@@ -1,4 +1,4 @@
-"""What was refused with advice that did not help: it is read, or the refusal says why."""
+"""Data that once raised an error with useless advice: now it is read, or the error says why not."""
 import itertools
 from pathlib import Path
 

@@ -75,7 +75,7 @@ def test_a_label_map_that_fits_two_images_belongs_to_none(tmp_path: Path) -> Non
 @pytest.mark.parametrize('images, masks', [('stage1_train/{0}/images/{0}', 'stage1_train/{0}/masks/{0}{1}x'),
                                            ('{0}/image', '{0}/masks/{1}')])
 def test_a_mask_for_each_object_is_told(images: str, masks: str, tmp_path: Path) -> None:
-    """Of the Data Science Bowl 2018, whose table of run lengths is beside."""
+    """The layout of the Data Science Bowl 2018, with a table of run lengths in the same folder."""
     for name in 'ab':
         save(tmp_path / f'{images.format(name)}.png', layouts.PIXELS)
         for number in range(3):
