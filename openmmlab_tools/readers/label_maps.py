@@ -299,10 +299,10 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
         if number > 1000:
             raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
                             'class * 1000 + number of the object: write the classes alone (value // 1000).')
-        raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))}. Classes must '
-                        'be at least two numbers from 0 to 254; 255 means no class. Name the classes in classes.txt, '
-                        'one in each line from 0 on, or correct the label maps. If the values are numbers of objects, '
-                        'pass --masks instances.')
+        raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes))) or NO_CLASS}. '
+                        'Classes must be at least two numbers from 0 to 254; 255 means no class. Name the classes in '
+                        'classes.txt, one in each line from 0 on, or correct the label maps. If the values are numbers '
+                        'of objects, pass --masks instances.')
     if table and len(names) < number:
         raise FileFault(table.path, f'has {len(names)} names, but label maps have {number} classes: add the others')
     names = names or [f'class_{index}' for index in range(number)]
