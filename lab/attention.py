@@ -123,7 +123,7 @@ class Average(NamedTuple):
 
 
 def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Average]:
-    """Averages the attention of blocks over images of one size."""
+    """Averages the attention of blocks over images of the same size."""
     weights: dict[str, Tensor] = {}
     distances: dict[str, list[float]] = {name: [] for name in names}
     for image in images:

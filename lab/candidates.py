@@ -97,7 +97,7 @@ def _timm() -> Callable[..., nn.Module]:
 
 
 class Grouped(PyramidCPVT):
-    """Runs the images of each padded size as a batch of their own; packed images, which run at once, get the same."""
+    """Runs a separate batch for each padded size. Packed images run at once with the same results."""
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:

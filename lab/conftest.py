@@ -1,4 +1,4 @@
-"""Counts, at the end of `make stock`, what became of the configs of each family."""
+"""At the end of `make stock`, counts the configs of each family that were swapped, refused or not available."""
 from collections import Counter
 
 import pytest

@@ -1,4 +1,4 @@
-"""Runs random cases, each in a process of its own, and tells how they end: in a result, in a sentence, or otherwise."""
+"""Runs random cases in separate processes, and reports how they end: with a result, with a sentence, or otherwise."""
 import argparse
 import io
 import logging

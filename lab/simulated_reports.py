@@ -36,8 +36,7 @@ SOURCES = {'few objects': Source(1, 1.5, 0.5, 1, 0.8), 'many objects': Source(1,
 
 
 def boxes_of(source: Source, count: int, has_ties: bool, random: np.random.Generator, models: int = 1) -> list[Rows]:
-    """Returns the rows of images, as `box_metrics` takes them, for each of some models. With ties, scores are rounded
-    to tenths.
+    """Returns rows of images for several models in the form of `box_metrics`. With ties, scores are rounded to tenths.
     """
     rows: list[Rows] = [[] for _ in range(models)]
     for _ in range(count):
@@ -64,7 +63,7 @@ def _share(logits: float, error: float, count: int = 1, random: np.random.Genera
 
 
 def pixels_of(count: int, random: np.random.Generator) -> Rows:
-    """Returns rows of images as `pixel_metrics` takes them; two of three classes are in half of the images."""
+    """Returns rows of images in the form of `pixel_metrics`. Two of the three classes occur in half of the images."""
     rows: Rows = []
     for _ in range(count):
         pixels = random.dirichlet([2, 1, 0.5]) * np.append(1, random.random(2) < 0.5) * 10_000

@@ -65,7 +65,7 @@ def what_is(path: str | Path) -> str:
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """Returns `name`, or else `name_2`, `name_3` and so on, whichever is not taken; takes it, in place."""
+    """Returns the first unused name among `name`, `name_2`, `name_3` and so on, and marks it as used, in place."""
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -127,7 +127,8 @@ def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] 
 
 
 def to_bytes(content: dict[str, Any], safetensors: bool = False, meta: Mapping[str, Any] = {}) -> bytes:
-    """Returns a checkpoint as a file of torch.save, or a dict of tensors as one of safetensors, an optional package.
+    """Returns the bytes of a checkpoint in the format of torch.save, or of a dict of tensors in the format of
+    safetensors.
 
     A safetensors file has `meta`, which must be plain, in its header, as JSON under the key `META`.
     """

@@ -18,7 +18,7 @@ INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes w
 
 
 def require(*modules: str) -> None:
-    """Imports modules of the stack, or mmpretrain, which neither contains. An ImportError says what to install."""
+    """Imports modules of OpenMMLab. If a module is missing, raises an ImportError that says what to install."""
     for module in modules:
         try:
             imported = importlib.import_module(module)
@@ -40,7 +40,7 @@ def require(*modules: str) -> None:
 
 @contextmanager
 def logging_from(level: int, logger: logging.Logger) -> Iterator[None]:
-    """Makes a logger silent below a level. logging.disable would silence those of mmengine for good."""
+    """Makes a logger silent below a level. (logging.disable would silence mmengine's loggers for good.)"""
     before = logger.level
     logger.setLevel(max(level, before))
     try:

@@ -34,7 +34,7 @@ def shell(*parts: str | Path) -> str:
 def _quoted(part: str) -> str:
     if not CONTROLS.search(part):
         return shlex.quote(part)
-    # Bytes, because bash knows no escape for halves of characters.
+    # Bytes, because bash has no escape for surrogates.
     return "$'" + re.sub(rb"[^ -&(-\[\]-~]", lambda found: b'\\x%02x' % found[0][0], os.fsencode(part)).decode() + "'"
 
 

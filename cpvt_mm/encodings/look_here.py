@@ -60,7 +60,7 @@ class LookHerePE(OffsetBias):
         y, x = rows[:, None], columns  # a key above the query has a negative y
         heads = directed_heads(self.stage, index).to(x.device, non_blocking=True)
         right, down, slopes = heads[..., None, None]
-        # The borders of a field of view belong to it, in spite of rounding.
+        # The small tolerance includes keys on the border of the field of view, despite rounding.
         narrowest = math.cos(math.radians(min(self.fov, 360) / 2)) - 1e-3
         is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
         covers_query = (y.abs() <= key_grid.cell_height / 2 + 1e-3) & (x.abs() <= key_grid.cell_width / 2 + 1e-3)

@@ -17,7 +17,7 @@ from .look_here import directed_heads
 
 @cached
 def places(cells: Grid, grid: Grid, unit: int, device: torch.device) -> Tensor:
-    """Returns the row and column of each cell, from the middle of `grid`, in units of tokens: `(H * W, 2)`, float32."""
+    """Returns the row and column of each cell, relative to the middle of `grid`, in tokens, `(H * W, 2)`, float32."""
     y = 2 * token_centers(cells.height, cells.cell_height, device) + 1 - grid.height
     x = 2 * token_centers(cells.width, cells.cell_width, device) + 1 - grid.width
     return torch.stack(torch.meshgrid(y, x, indexing='ij'), dim=-1).flatten(0, 1) / (2 * unit)

@@ -50,7 +50,9 @@ def extend(masks: Tensor, height: int, width: int) -> Tensor:
 
 
 def in_batch(predicted: Sequence[Predicted], layout: Layout) -> Predicted:
-    """Returns queries and masks of all images, in the order of the batch; masks get the size of the largest."""
+    """Returns the queries and masks of all images, in the order of the batch. All masks have the size of the largest
+    image.
+    """
     if not isinstance(layout, Packing):
         return predicted[0]
     height, width = (max(masks.shape[dim] for _, masks in predicted) for dim in (2, 3))

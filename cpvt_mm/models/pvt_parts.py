@@ -92,7 +92,9 @@ def pool(x: Tensor, grid: Grid) -> Tensor:
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Averages parts of a grid, `(B, H, W, C)` -> `(B, *size, C)`; it can be exported with dynamic sizes."""
+    """Averages the parts of a grid, `(B, H, W, C)` -> `(B, *size, C)`, in a way that can be exported with dynamic
+    sizes.
+    """
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
     return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 

@@ -1,4 +1,4 @@
-"""The necks and heads of a model, for the channels of other maps."""
+"""Adapts necks and heads to the channels of other maps."""
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -30,7 +30,7 @@ def choose_stages(name: str, old: Maps, is_segmentor: bool) -> tuple[int, ...]:
 
 
 def _find_stages(old: Maps, is_segmentor: bool) -> tuple[int, ...]:
-    """Returns the stages for `choose_stages`; empty if the maps are not those of a pyramid."""
+    """Returns the stages for `choose_stages`; an empty tuple if the maps do not form a pyramid."""
     strides, numbers = list(old.strides), tuple(range(len(STRIDES)))
     if is_segmentor and strides == sorted(strides) and set(strides) <= set(STRIDES):
         if len(strides) == len(numbers) and strides[0] == STRIDES[0]:

@@ -32,7 +32,7 @@ def is_recognised(config: Mapping[str, Any]) -> bool:
 
 
 def same_backbone(config: dict[str, Any], pretrained: str | None = None) -> dict[str, Any]:
-    """Returns the config of a PyramidCPVT that computes the same as a backbone of mmdet, mmseg or mmpretrain.
+    """Returns the config of a PyramidCPVT that computes the same maps as a backbone of mmdet, mmseg or mmpretrain.
 
     It builds both, gives them the same weights and compares their maps of random images. The new config loads the same
     pretrained weights.

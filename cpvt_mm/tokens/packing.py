@@ -222,7 +222,7 @@ Layout: TypeAlias = Grid | Packing
 
 
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:
-    """Returns the packing of images, of which groups have the same rows and columns, and frames of a clip."""
+    """Returns the packing of images. `groups` maps rows, columns and frames of a clip to the images with this grid."""
     return make_packing(tuple(Group(tuple(images), Grid(height, width, frames=frames))
                               for ((height, width), frames), images in groups.items()), device)
 

@@ -10,7 +10,9 @@ def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
 
 def check_names(kind: str, names: Collection[str], allowed: Collection[str],
                 error: type[Exception] = ValueError) -> None:
-    """Raises `error` if one of `names` is not among `allowed`; `kind` says what they are, such as 'a key of arch'."""
+    """Raises `error` if a name in `names` is not in `allowed`. `kind` describes the names in the message, for example
+    'a key of arch'.
+    """
     unknown = [name for name in names if name not in allowed]
     if unknown:
         raise error(f'{unknown[0]!r} is not {kind}; allowed are {", ".join(map(str, allowed))}.')

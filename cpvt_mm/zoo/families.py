@@ -30,10 +30,14 @@ class Detected(NamedTuple):
 
 
 def detect_format(names: Collection[str], path: object, prefix: str | None = None, preferred: str = '') -> Detected:
-    """Finds the backbone among the names of a checkpoint's tensors: the first one with the shortest prefix.
+    """Finds the backbone in a checkpoint by the names of its tensors. If there are several, the shortest prefix is
+    used.
 
-    It searches below a `prefix` only, with or without the dot, if there is one. If there are backbones of both classes,
-    the `preferred` one comes first, 'PyramidCPVT' or 'CPVT'. Raises a UserError, which names `path`, if there is none.
+    If a `prefix` is given, with or without its dot, only names with this prefix are searched. If there are backbones of
+    both classes, the `preferred` class comes first, 'PyramidCPVT' or 'CPVT'.
+
+    Raises:
+        UserError: If there is no backbone. The message contains `path`.
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''

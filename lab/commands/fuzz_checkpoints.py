@@ -66,7 +66,7 @@ def replace_opcodes(rng: random.Random, content: bytes) -> bytes:
 
 
 def change_zip(rng: random.Random, content: bytes) -> bytes:
-    """Changes, removes, doubles or renames entries of a zip file, or bytes of its directory."""
+    """Changes, removes, duplicates or renames entries in a zip file, or changes bytes in its directory."""
     if rng.random() < .5:
         place = max(content.rfind(b'PK\x01\x02', 0, rng.randrange(len(content)) + 1), content.rfind(b'PK\x05\x06'))
         return content[:place] + flip(rng, content[place:])

@@ -16,7 +16,7 @@ MARKER = re.compile(r'<!-- numbers: (.+) -->')
 
 
 class Table(NamedTuple):
-    """The page of a table, the line of its head, and the source of its numbers; None without a marker."""
+    """A table of numbers: its page, the line of its header, and the source of its numbers; None without a marker."""
     page: str
     line: int
     source: str | None

@@ -206,7 +206,7 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
 
 
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, by the same OpenCV and Pillow.
+    """Writes the dataset; see `write_splits`. With the same seed, OpenCV and Pillow, the pixels are the same.
 
     As in ADE20K, images are in `images/{training,validation}`, and label maps, in which 0 is no class, are in
     `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format.

@@ -91,7 +91,7 @@ def _measured(cfg: Config) -> dict[str, Any] | None:
 
 
 class Scales:
-    """Shows tiles at the scale of training, and tells once if images are shown far from it.
+    """Shows tiles at the scale of training, and prints one note if images are shown at a very different scale.
 
     Args:
         transforms: A pipeline of tests, in place: this object is appended, to see each image as it is shown.

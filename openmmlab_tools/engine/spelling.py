@@ -8,7 +8,9 @@ NEAR = 0.75
 
 
 def is_one_slip_from(name: str, key: str) -> bool:
-    """Returns whether a name has one letter more, less or other than a key, or two neighbours of it swapped."""
+    """Returns whether a name differs from a key by one letter (added, missing or changed), or by two swapped
+    neighbours.
+    """
     start = next((index for index, (a, b) in enumerate(zip(name, key, strict=False)) if a != b),
                  min(len(name), len(key)))
     mine, right = name[start:], key[start:]

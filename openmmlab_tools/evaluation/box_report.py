@@ -51,9 +51,11 @@ class Boxes:
 
 
 def matches(data: Boxes, evaluations: Mapping[str, COCOeval]) -> dict[int, Entry]:
-    """Returns the matches by ids of images: the `objects` of each class, for each kind the boxes as `box_metrics` takes
-    them, for each object its label and the score of the box that has `found` it at IoU 0.5, 0 for none, and `truth`, a
-    checksum of the objects.
+    """Returns the matches by image id.
+
+    Each image has: the `objects` of each class; for each kind the boxes in the form of `box_metrics`; in `found`, for
+    each object its label and the score of the box that matches it at IoU 0.5, or 0; and `truth`, a checksum of the
+    objects.
     """
     truth: dict[int, int] = defaultdict(int)
     for instance in data.objects:
@@ -159,8 +161,9 @@ def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
 
 
 def summarize(data: Boxes) -> dict[str, Any]:
-    """Returns what a report tells of a detector; all but `metrics` is of boxes. `wrong` of an image counts its objects
-    that are missed and its boxes that are wrong, at IoU 0.5, above the scores of the best F1.
+    """Returns the content of a detector's report. Everything except `metrics` is about boxes.
+
+    `wrong` counts for each image the missed objects and the wrong boxes, at IoU 0.5, above the scores with the best F1.
     """
     evaluations = {kind: data.evaluate(data.boxes, kind) for kind in data.kinds}
     images, first = matches(data, evaluations), evaluations['bbox']

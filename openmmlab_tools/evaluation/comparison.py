@@ -18,7 +18,8 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 class Difference(NamedTuple):
-    """The first model minus the second one: the value, the ends of its interval, and p of the permutation test."""
+    """The first model's value minus the second model's value, the ends of its interval, and p of the permutation test.
+    """
     value: float | None
     low: float | None
     high: float | None

@@ -1,4 +1,4 @@
-"""Reads the `report.json` of another test, and checks all that a comparison takes from it."""
+"""Reads the `report.json` of another test, and checks everything that a comparison uses."""
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

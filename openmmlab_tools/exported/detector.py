@@ -19,7 +19,7 @@ MASK_THRESHOLD = 0.5  # of probabilities, as in mmdet's configs
 
 @MODELS.register_module()
 class ExportedDetector(BaseDetector):
-    """Predicts boxes, and masks if the file has them, of each image as mmdet's detectors do.
+    """Predicts boxes for each image like mmdet's detectors, and masks if the file returns them.
 
     Args:
         file: The exported file.

@@ -45,8 +45,7 @@ def open_weights(cfg: Config, path: str | Path) -> Checkpoint:
 
 
 class Opened(NamedTuple):
-    """An exported file that is loaded, and a hash of it: the only weights of its model, by which thresholds are found.
-    """
+    """An exported file that is loaded, and its hash. The hash stands in for weights: thresholds are found by it."""
     loaded: Loaded
     digest: Tensor
 

@@ -33,7 +33,8 @@ class Moments(NamedTuple):
 
     @property
     def std(self) -> list[float]:
-        """The standard deviation of each channel; 1 for one of equal values, which cannot be scaled."""
+        """The standard deviation of each channel; 1 if all values of a channel are equal, because it cannot be scaled.
+        """
         variance = self.squares / np.maximum(self.counts, 1) - self._mean**2
         # Equal values have a deviation of 0, but rounding errors may leave a small difference.
         is_flat = variance <= 1e-12 * self._mean**2

@@ -14,7 +14,7 @@ from .image_sizes import Fit
 
 
 class Code:
-    """Python in place of a value, such as the name of another one."""
+    """Python code that replaces a value in a config, such as the name of another value."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -25,7 +25,7 @@ class Code:
 
 def config_of(task: str, iters: int, batch: int, asked: ConfigOptions, data: LabelledData,
               labels: dict[str, dict[str, Any]], fit: Fit, bands: Bands | None, most: int) -> dict[str, Any]:
-    """Returns the values of a config, but those of its model.
+    """Returns the values of a config, except for its model.
 
     Args:
         task: One of `TASKS`.

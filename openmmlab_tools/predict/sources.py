@@ -1,4 +1,4 @@
-"""Images from whatever a user has: files, folders, patterns, addresses, Pillow, arrays, tensors, videos and cameras."""
+"""Reads images from any source: files, folders, patterns, addresses, Pillow, arrays, tensors, videos and cameras."""
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -20,7 +20,7 @@ from openmmlab_tools.readers.form.splits import LISTS, divide, split_of
 from .layouts import COCO, Reading
 
 NOWHERE = Path()
-# Fields that are read, or that say nothing about objects.
+# Fields that are read, and fields that do not describe objects.
 KNOWN = dict(
     images=frozenset(('id', 'file_name', 'width', 'height', 'license', 'coco_url', 'flickr_url', 'date_captured')),
     categories=frozenset(('id', 'name', 'supercategory', 'isthing', 'color')),

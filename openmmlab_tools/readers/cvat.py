@@ -17,7 +17,7 @@ from .labelme import NO_AREA
 from .layouts import CVAT, Reading
 from .voc import parse
 
-# Attributes that are read, or that say nothing about objects.
+# Attributes that are read, and attributes that do not describe objects.
 OF_IMAGE = frozenset(('id', 'name', 'subset', 'width', 'height', 'task_id', 'job_id'))
 OF_SHAPE = frozenset((
     'label', 'source', 'occluded', 'z_order', 'rotation', 'group_id', 'points', 'xtl', 'ytl', 'xbr', 'ybr', 'cx', 'cy',
@@ -25,8 +25,10 @@ OF_SHAPE = frozenset((
 
 
 def read_cvat(reading: Reading) -> LabelledData:
-    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video. Subsets
-    that have the name of a split are splits. Shapes of one label and group are one object, as in CVAT's own COCO files.
+    """Reads boxes (also rotated), polygons, ellipses and masks. Raises a UserError for another format, or for a video.
+
+    A subset with the name of a split is this split. Shapes with the same label and group become one object, as in
+    CVAT's COCO export.
     """
     return read_many(reading.files, LabelledData(CVAT, reading.folder.root), reading.folder, _records)
 

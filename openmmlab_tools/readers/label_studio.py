@@ -20,7 +20,7 @@ from openmmlab_tools.texts import shown
 from .layouts import LABEL_STUDIO, Reading
 
 SHAPES = ('rectangle', 'ellipse', 'polygon', 'brush')
-# Fields that are read, or that say nothing about objects.
+# Fields that are read, and fields that do not describe objects.
 OF_RESULT = frozenset((
     'id', 'type', 'value', 'from_name', 'to_name', 'original_width', 'original_height', 'image_rotation', 'origin',
     'score', 'readonly', 'hidden', 'x', 'y', 'width', 'height', 'rotation', 'radiusX', 'radiusY', 'points', 'closed',

@@ -15,7 +15,7 @@ from openmmlab_tools.readers.form.records import Record, RecordObject, read_each
 from .layouts import VOC, Reading
 
 CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
-# Elements that are read, or that say nothing about objects.
+# Elements that are read, and elements that do not describe objects.
 OF_IMAGE = frozenset(('folder', 'filename', 'path', 'source', 'owner', 'size', 'imagesize', 'segmented', 'object'))
 OF_OBJECT = frozenset(('name', 'pose', 'truncated', 'difficult', 'occluded', 'bndbox', 'polygon', 'robndbox', 'type',
                        'deleted', 'verified', 'date', 'id', 'part'))

@@ -1,4 +1,5 @@
-"""Pooling of regions: `rois (N, 5)` hold the index of an image and `(x1, y1, x2, y2)` in pixels of the image."""
+"""Pooling of regions. `rois`, `(N, 5)`, contain the index of the image and `(x1, y1, x2, y2)` in pixels of the image.
+"""
 import torch
 import torchvision
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Sorts the files of a folder: images, labels and descriptions that are used, and the others, by pattern."""
+"""Sorts the files in a folder: images, labels, descriptions, and skipped files by pattern."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

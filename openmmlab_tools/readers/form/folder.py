@@ -48,7 +48,7 @@ def words_of(name: str) -> list[str]:
 
 
 def parts_of(name: str) -> list[str]:
-    """Splits a name into words, numbers, and letters of other scripts."""
+    """Splits a name into words, numbers, and letters of non-Latin scripts."""
     parts = list[str]()
     for word in PARTS.findall(name):
         is_known = word.lower() in ROLE_WORDS or word.lower() in SPLIT_WORDS
