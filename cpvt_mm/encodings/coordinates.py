@@ -5,7 +5,7 @@ from torch import Tensor
 from cpvt_mm.tokens.tracing import cached
 
 
-def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
+def token_centers(length: int, cell: float | Tensor = 1, device: torch.device | None = None) -> Tensor:
     """Returns cell centers along one axis, in query tokens: `(length,)`, float32. Query token i has its center at i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 

@@ -20,21 +20,37 @@ def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offs
     """
     if has_size(table, slice(-1), size):
         return table
-    channels_first = table.float().movedim(-1, 0)[None]
     if offset:
-        sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
-                                padding_mode='border', align_corners=False)
-    else:
-        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else mode,
-                                align_corners=False, antialias=antialias)
+        return _resample_with_offset(table.float(), size, offset).to(table.dtype)
+    sampled = F.interpolate(table.float().movedim(-1, 0)[None], size, mode='linear' if len(size) == 1 else mode,
+                            align_corners=False, antialias=antialias)
     return sampled[0].movedim(0, -1).to(table.dtype)
 
 
-def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
-    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
-    rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
+def _resample_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
+    """Resamples `(H, W, C)` to `(*size, C)`, bicubically, as if the new size had `offset` more cells on each side.
+
+    `F.grid_sample` with `padding_mode='border'` computes the same, but is slower, and failed on some devices.
+    """
+    sides = [torch.full((), side, dtype=torch.float32, device=table.device) for side in size]
     # In recorded code, too, a table of the right size must stay unchanged.
-    added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
-    y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
-            for length, side in zip(size, (rows, columns), strict=True))
-    return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
+    added = offset * ((sides[0] != table.shape[0]) | (sides[1] != table.shape[1]))
+    rows, columns = (cubic_weights(token_centers(count, length / (side + added), table.device), length)
+                     for count, length, side in zip(size, table.shape[:2], sides, strict=True))
+    return columns @ (rows @ table.flatten(1)).unflatten(1, table.shape[1:])
+
+
+def cubic_weights(places: Tensor, length: int) -> Tensor:
+    """Returns how much of each cell along an axis is in a value between them, `(N, length)`, by cubic convolution.
+
+    It is Keys' kernel (1981) with a = -0.75, as in torch. `places`, `(N,)`, count from the center of the first cell.
+    Beyond the border are copies of the last cell.
+    """
+    a, start = -0.75, places.floor()
+    cells = start + torch.arange(-1, 3, device=places.device)[:, None]
+    distance = (places - cells).abs()
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    weights = torch.where(distance < 1, near, far)
+    is_cell = cells.clamp(0, length - 1)[..., None] == torch.arange(length, device=places.device)
+    return (weights[..., None] * is_cell).sum(0)

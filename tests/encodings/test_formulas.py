@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from cpvt_mm import CPVT, MixedRotaryPE, PyramidCPVT, RotaryPE
 from cpvt_mm.encodings import LearnablePE, PositionEncoding, RandomFourierPE, RandomTablePE, SinusoidalPE
-from cpvt_mm.encodings.resampling import resample
+from cpvt_mm.encodings.resampling import cubic_weights, resample
 from cpvt_mm.tokens.grid import Grid, Size
 from tests.all_encodings import STAGE, encode
 from tests.backbones import NARROW
@@ -40,6 +40,24 @@ def test_a_table_is_added_resampled(cls: type, kwargs: dict, size: Size, interpo
         traced = torch.jit.trace(lambda x: resample(table, x.shape[:2], **kwargs), torch.zeros(5, 5))
         torch.testing.assert_close(traced(torch.zeros(size)), added[0], atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(traced(torch.zeros(4, 6)), table, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize('size', [(1, 1), (3, 2), (5, 40), (37, 9)])
+def test_cells_beyond_the_border_of_a_table_are_copies_of_the_last_ones(size: Size) -> None:
+    """Against `F.grid_sample`, with its gradient; in float64, both round a dozen products of numbers below 10."""
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(5, 9, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    places = [(torch.arange(count) + 0.5) * length / (count + 0.1) - 0.5 for count, length in zip(
+        size, table.shape, strict=False)]
+    rows, columns = (cubic_weights(x.double(), length) for x, length in zip(places, table.shape, strict=False))
+    y, x = (2 * (place.double() + 0.5) / length - 1 for place, length in zip(places, table.shape, strict=False))
+    grid = torch.stack(torch.broadcast_tensors(x, y[:, None]), dim=-1)[None]
+    expected = F.grid_sample(table.movedim(-1, 0)[None], grid, 'bicubic', 'border', align_corners=False)[0]
+    sampled = torch.einsum('yh,xw,hwc->cyx', rows, columns, table)
+    torch.testing.assert_close(sampled, expected, atol=1e-13, rtol=0)
+    weights = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    gradients = [torch.autograd.grad(values, table, weights)[0] for values in (sampled, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
 
 
 def test_each_stage_has_a_table_of_its_tokens_at_img_size() -> None:

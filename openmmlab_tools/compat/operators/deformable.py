@@ -172,6 +172,9 @@ def _sample(image: Tensor, points: Tensor) -> Tensor:
     """Interpolates a map `(C, H, W)` at `points (..., 2)`; `(C, ...)`, zero farther than a pixel outside."""
     last = points.new_tensor(image.shape[:0:-1]) - 1
     inside = ((points >= -1) & (points <= last + 1)).all(-1)
-    grid = points / last.clamp(min=1) * 2 - 1
-    values = F.grid_sample(image[None], grid.reshape(1, 1, -1, 2), padding_mode='border', align_corners=True)
+    # As padding_mode='border', which failed on Apple GPUs in other projects; at the border, too, gradients are zero.
+    nearest = torch.where(points > 0, points, 0)
+    nearest = torch.where(nearest < last, nearest, last)
+    grid = nearest / last.clamp(min=1) * 2 - 1
+    values = F.grid_sample(image[None], grid.reshape(1, 1, -1, 2), align_corners=True)
     return values.view(len(image), *points.shape[:-1]) * inside

@@ -12,6 +12,7 @@ from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction, m
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from openmmlab_tools.compat.operators.deformable import _sample
 from tests.openmmlab_tools.compat.cases import boxes, normal, uniform
 
 pytestmark = pytest.mark.skipif(mmcv._ext.__file__.endswith('.so'), reason='mmcv has compiled operators')
@@ -139,6 +140,23 @@ def test_gradients_of_no_regions_are_zero() -> None:
         assert output.shape == (0, 3, 2, 3)
         [grad] = torch.autograd.grad(output, x, torch.zeros_like(output))
         assert not grad.any()
+
+
+@pytest.mark.parametrize('size', [(1, 1), (7, 1), (6, 9)])
+def test_points_outside_a_map_have_the_values_and_gradients_of_its_border(size: tuple[int, int]) -> None:
+    """Bit for bit, also for points exactly on the border."""
+    height, width = size
+    image, weights = normal(0, 3, *size).requires_grad_(), normal(2, 3, 200)
+    points = uniform(1, 200, 2) * torch.tensor([width + 1, height + 1]) - 1
+    points[:4] = torch.tensor([[0, 0], [width - 1, height - 1], [-1, height - 1], [width, 0]])
+    points.requires_grad_()
+    grid = points / torch.tensor([width - 1, height - 1]).clamp(min=1) * 2 - 1
+    border = F.grid_sample(image[None], grid[None, None], padding_mode='border', align_corners=True)[0, :, 0]
+    values = _sample(image, points)
+    assert torch.equal(values, border)
+    for gradient, expected in zip(*(torch.autograd.grad(x, (image, points), weights) for x in (values, border)),
+                                  strict=True):
+        assert torch.equal(gradient, expected)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
