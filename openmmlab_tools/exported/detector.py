@@ -1,4 +1,5 @@
 """A model of mmdet whose predictions come from an exported file."""
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from mmdet.models import BaseDetector
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
+from openmmlab_tools.errors import UserError
 from openmmlab_tools.registry import MODELS
 
 from .opening import open_file
@@ -29,7 +31,7 @@ class ExportedDetector(BaseDetector):
     def __init__(self, file: str, data_preprocessor: dict[str, Any] | None = None) -> None:
         super().__init__(data_preprocessor)
         loaded, digest = open_file(Path(file))
-        self.run = loaded.run
+        self.run, self.file, self.num_classes = loaded.run, file, len(json.loads(loaded.description['classes']))
         self.register_buffer('digest', digest.clone())
         if 'masks' in loaded.outputs:
             self.mask_head = nn.Identity()  # shows mmdet, and checks of metrics, that the model predicts masks
@@ -38,6 +40,9 @@ class ExportedDetector(BaseDetector):
     def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> list[Any]:
         """Returns the data samples with `pred_instances`, in pixels of the original images if `rescale` is set."""
         dets, labels, images, *masks = (x.to(batch_inputs.device) for x in self.run(batch_inputs.cpu()))
+        if len(labels) and not 0 <= labels.min() <= labels.max() < self.num_classes:
+            raise UserError(f'{self.file} finds class {labels.max()}, but names only {self.num_classes} classes, '
+                            'counted from 0: export the model again.')
         results = []
         for index, sample in enumerate(batch_data_samples):
             of_image = images == index

@@ -2,6 +2,7 @@
 import hashlib
 import importlib
 import json
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from openmmlab_tools.checkpoints.loading import bands_loader, normalization
 from openmmlab_tools.checkpoints.reading import Checkpoint, open_checkpoint
-from openmmlab_tools.errors import UserError
+from openmmlab_tools.errors import UserError, as_sentence
 
 from .runtimes import Loaded, is_exported, load
 
@@ -20,6 +21,8 @@ from .runtimes import Loaded, is_exported, load
 MODELS = {
     'mmdet': ('openmmlab_tools.exported.detector', 'ExportedDetector', {'dets', 'labels', 'images'}),
     'mmseg': ('openmmlab_tools.exported.segmentor', 'ExportedSegmentor', {'output0'})}
+
+TRIED = 40, 56  # height and width of the image on which a file is tried
 
 
 def open_weights(cfg: Config, path: str | Path) -> Checkpoint:
@@ -40,7 +43,9 @@ def open_weights(cfg: Config, path: str | Path) -> Checkpoint:
     importlib.import_module(module)  # registers the class
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')
     cfg.model = dict(type=f'openmmlab_tools.{kind}', file=str(file), data_preprocessor=preprocessor)
-    meta = {name: json.loads(loaded.description[name]) for name in ('classes', 'palette') if name in loaded.description}
+    meta = {'classes': entry(loaded, file, 'classes')}
+    if 'palette' in loaded.description:
+        meta['palette'] = json.loads(loaded.description['palette'])
     return Checkpoint(str(path), dict(meta=dict(dataset_meta=meta), state_dict=dict(digest=digest)))
 
 
@@ -77,8 +82,33 @@ def check_model(loaded: Loaded, file: Path, cfg: Config) -> None:
     mean, std, is_rgb = normalization(cfg)
     channels = 'file' if bands_loader(cfg.get('test_dataloader')) else 'RGB' if is_rgb else 'BGR'
     expected: dict[str, Any] = dict(mean=mean, std=std, channels=channels)
-    given = dict(mean=json.loads(told['mean']), std=json.loads(told['std']), channels=told['channels'])
+    given = dict(mean=entry(loaded, file, 'mean'), std=entry(loaded, file, 'std'), channels=told['channels'])
     if given != expected:
         name = next(name for name in expected if given[name] != expected[name])
         raise UserError(f'{file} was exported for images with {name} {given[name]}, but config {cfg.filename} has '
                         f'{expected[name]}: pass the config that it was exported with.')
+    check_outputs(loaded, file, len(mean))
+
+
+def check_outputs(loaded: Loaded, file: Path, channels: int) -> None:
+    """Raises a UserError unless a model runs on a small image, and has as many classes as its description."""
+    with as_sentence(f'{file} does not run on a float32 image of {channels} channels and any size', 'export the model '
+                     'again'):
+        outputs = dict(zip(loaded.outputs, loaded.run(torch.zeros(1, channels, *TRIED)), strict=True))
+    classes = entry(loaded, file, 'classes')
+    if (logits := outputs.get('output0')) is not None and logits.shape[1] != len(classes):
+        raise UserError(f'{file} returns logits of {logits.shape[1]} classes, but names {len(classes)}: export the '
+                        'model again.')
+
+
+def entry(loaded: Loaded, file: Path, name: str) -> list[Any]:
+    """Returns a list in the description of a file: names of classes, or numbers; a UserError if it is something else.
+    """
+    kind = str if name == 'classes' else float | int
+    with suppress(ValueError):
+        values = json.loads(loaded.description[name])
+        if isinstance(values, list) and values and all(isinstance(value, kind) for value in values):
+            return values
+    what = 'names' if name == 'classes' else 'numbers'
+    raise UserError(f'{file} has a description whose {name} is {loaded.description[name][:40]!r}, but must be a list '
+                    f'of {what}: export the model again.')

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ def flatten(outputs: Any) -> list[Tensor]:
 def load_pt2(path: Path) -> Loaded:
     extra = {'description.json': ''}
     with path.open('rb') as file:  # torch requires a path to end in .pt2, but accepts any open file
+        if not is_program(file):
+            raise ValueError('it is not a whole file of torch.export')
         program = torch.export.load(file, extra_files=extra)
     module = program.module()
 
@@ -43,7 +46,21 @@ def load_pt2(path: Path) -> Loaded:
             return flatten(module(image))
 
     names = [f'output{i}' for i in range(len(program.graph_signature.user_outputs))]
-    return Loaded(run, names, json.loads(extra['description.json'] or '{}'))
+    description = json.loads(extra['description.json'] or '{}')
+    if not isinstance(description, dict):
+        raise ValueError('its description is no dict')
+    return Loaded(run, names, {name: str(value) for name, value in description.items()})
+
+
+def is_program(file: IO[bytes]) -> bool:
+    """Returns whether an open file can be one of torch.export, which would log pages about another one."""
+    try:
+        with ZipFile(file) as archive:
+            return any(name.endswith('/archive_format') for name in archive.namelist())
+    except BadZipFile:
+        return False
+    finally:
+        file.seek(0)
 
 
 def load_onnxruntime(path: Path) -> Loaded:

@@ -115,11 +115,34 @@ def test_label_maps_are_the_larger_logits_in_the_original_size(given: Callable[.
     ('mmdet', {}, dict(output0=0), 'returns output0, but a model of mmdet must return dets, images, labels: pass'),
     ('mmseg', dict(mean='[1.0, 2.0, 3.0]'), dict(output0=0), 'with mean [1.0, 2.0, 3.0], but config None has [0.0, '),
     ('mmseg', dict(channels='BGR'), dict(output0=0), 'for images with channels BGR, but config None has RGB: pass'),
+    ('mmseg', dict(mean='abc'), dict(output0=0), "whose mean is 'abc', but must be a list of numbers: export"),
+    ('mmseg', dict(classes='{"a": 1}'), dict(output0=0), 'whose classes is \'{"a": 1}\', but must be a list of names'),
+    ('mmseg', {}, dict(output0=torch.zeros(1, 3, 4, 4)), 'returns logits of 3 classes, but names 2: export the model'),
     ('mmpretrain', {}, dict(output0=0), 'is for mmpretrain, but exported files are models of mmdet or mmseg: pass')])
 def test_a_file_of_another_kind_is_told(scope: str, change: dict[str, str | None], outputs: dict[str, int], words: str,
                                         given: Callable[..., Path]) -> None:
     told = {name: text for name, text in {**TOLD, **change}.items() if text is not None}
     assert words in refusal(open_weights, config(scope), given(told, **outputs))
+
+
+def test_a_file_for_other_images_is_told_before_the_first_image(
+        given: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(image: torch.Tensor) -> list[torch.Tensor]:
+        assert image.shape[1:] == (3, 32, 32), 'Got: 40 Expected: 32'
+        return []
+
+    file = given()
+    monkeypatch.setitem(runtimes.RUNTIMES, '.onnx', dict(torch=lambda path: Loaded(run, ['output0'], TOLD)))
+    assert refusal(open_weights, config('mmseg'), file) == (
+        f'{file} does not run on a float32 image of 3 channels and any size (AssertionError: Got: 40 Expected: 32): '
+        'export the model again.')
+
+
+def test_a_class_without_a_name_is_told(given: Callable[..., Path]) -> None:
+    from mmdet.structures import DetDataSample
+    model = model_of('mmdet', given(dets=BOXES, labels=LABELS + 1, images=IMAGES))
+    told = refusal(model.predict, torch.zeros(1, 3, 20, 36), [sample(DetDataSample, 20, 24)])
+    assert told.endswith('a.onnx finds class 2, but names only 2 classes, counted from 0: export the model again.')
 
 
 def test_a_missing_or_damaged_file_and_a_missing_runtime_are_told(
