@@ -1,17 +1,18 @@
-"""Prints how long commands take from their start, and which five imports of each take longest.
+"""Prints how many processor seconds commands need from their start, and which five imports of each take longest.
 
 Each command runs several times in a process of its own; the table has the median. --versus measures another clone in
-turns with this one. Other work on the machine makes all numbers larger, so compare numbers of one run only.
+turns with this one. On a machine with nothing else to do, one thread needs as long on the clock. Other work makes the
+numbers somewhat larger, so compare numbers of one run only.
 """
 import argparse
 import os
+import resource
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 from lab.arguments import positive
 from openmmlab_tools.errors import UserError, exit_on_error
@@ -35,16 +36,16 @@ def parse_args() -> argparse.Namespace:
 
 
 def run(command: str, clone: Path, *options: str) -> tuple[float, str]:
-    """Runs Python in a clone; returns the seconds, and what it prints to stderr."""
+    """Runs Python in a clone; returns the processor seconds, and what it prints to stderr."""
     with TemporaryDirectory() as out:
         words = [word.format(out=out) for word in shlex.split(command)]
-        start = perf_counter()
+        start = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, *options, *words], cwd=clone, capture_output=True, text=True,
                               env={**os.environ, 'PYTHONPATH': str(clone)})
-        seconds = perf_counter() - start
+        end = resource.getrusage(resource.RUSAGE_CHILDREN)
     if 'Traceback' in done.stderr:
         raise UserError(f'python {command} fails in {clone}: {done.stderr.splitlines()[-1]}')
-    return seconds, done.stderr
+    return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime, done.stderr
 
 
 def longest_imports(report: str) -> list[str]:
