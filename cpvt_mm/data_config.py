@@ -18,7 +18,14 @@ from openmmlab_tools.own_data.channels import Bands, measure_bands
 from openmmlab_tools.own_data.config_of_data import about_early_stop, check_hooks, config_of
 from openmmlab_tools.own_data.config_options import BATCH, FOR_CPU, ITERS, TASKS, ConfigOptions, model_in
 from openmmlab_tools.own_data.descriptions import describe_data
-from openmmlab_tools.own_data.fitted_model import fit_model, is_for_cpu, most_boxes, start_at_random, take_bands
+from openmmlab_tools.own_data.fitted_model import (
+    fit_model,
+    forget_pipelines,
+    is_for_cpu,
+    most_boxes,
+    start_at_random,
+    take_bands,
+)
 from openmmlab_tools.own_data.image_sizes import Fit, fit_images, padding_share
 from openmmlab_tools.own_data.trained_model import VALIDATE_FIRST, is_trained, sizes_as_trained, slow_down
 from openmmlab_tools.own_data.written_labels import write_labels
@@ -53,8 +60,10 @@ class _Start:
 
     def changes(self) -> dict[str, Any]:
         """Returns what a config that inherits from the old one changes."""
+        hooks = self.new.get('custom_hooks')
         return {key: delta for key in ('model', 'optim_wrapper', 'auto_scale_lr') if (
-            delta := to_delta(self.old.get(key) or {}, self.new.get(key) or {}))}
+            delta := to_delta(self.old.get(key) or {}, self.new.get(key) or {}))} | (
+                {} if hooks == self.old.get('custom_hooks') else dict(custom_hooks=hooks))
 
 
 def new_config(source: str | Path, out: str | Path, *options: Any, **named: Any) -> list[str]:
@@ -150,6 +159,7 @@ def _fit(asked: ConfigOptions, task: str, data: LabelledData, bands: Bands | Non
         start.sentences.append(' '.join([
             *changes, slow_down(start.new),
             'It is validated once before training, so that you can see whether training helps.']))
+    forget_pipelines(start.new)
     start.sentences += fit_model(model, data, fit, start.new.get('default_scope'), start.is_trained)
     check_model_of(start.new, start.load_from)
     return fit

@@ -52,15 +52,15 @@ def read_config(name: str) -> Config:
 
 @without_pkg_resources_warning()
 def _read(name: str) -> Config:
-    read, source = ((Config.fromstring, (assignments(dict(_base_=name)), '.py')) if '::' in name else
-                    (Config.fromfile, (name,)))
+    library, _, path = name.rpartition('::')
+    file = shipped_configs(library) / path if library else name
     try:
-        return read(*source)
+        return Config.fromfile(file)
     except ImportError as error:
         if 'mmpretrain' not in str(error):
             raise
         require('mmpretrain')  # a custom import may need mmpretrain to be imported completely
-        return read(*source)
+        return Config.fromfile(file)
 
 
 @contextmanager

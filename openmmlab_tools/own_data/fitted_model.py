@@ -23,6 +23,9 @@ from openmmlab_tools.texts import some
 from .config_options import FOR_CPU
 from .image_sizes import Fit
 
+HOOKS_OF_PIPELINES = ('YOLOXModeSwitchHook', 'PipelineSwitchHook')  # of mmdet
+STRIDE = 32  # the coarsest of necks that join maps of several strides, which therefore need multiples of it
+
 
 def is_for_cpu(model: dict[str, Any]) -> bool:
     """Returns whether a model contains a backbone whose arch is in `FOR_CPU`."""
@@ -102,6 +105,8 @@ def fit_classes(model: dict[str, Any], classes: Classes, scope: str | None) -> l
             if key.name == 'class_weight' and (isinstance(key.value, str) or len({*key.value}) > 2):
                 lines.append(f'{key} was for other classes, so now all classes have the same weight.')
             key.set()
+            if scope == 'mmseg' and key.name == 'class_weight' and len({*(key.needed or ())}) == 1:
+                key.part[key.name] = None  # with weights, mmseg's losses fail at pixels that are ignored
     if 'panoptic_fusion_head' in model and 'semantic_head' not in model:
         model.setdefault('test_cfg', {}).update(panoptic_on=classes.stuff is not None, instance_on=True)
         if classes.stuff is not None and 'data_preprocessor' in model:
@@ -119,6 +124,21 @@ def check_demands(model: dict[str, Any], met: Container[str]) -> None:
             raise UserError(f'the model {model.get("type")} needs {demand} ({key}), which the data does not have: '
                             'name a '
                             'model without that.')
+
+
+def forget_pipelines(cfg: Config) -> None:
+    """Removes from a config what needs its pipelines, before other data replaces them, in place.
+
+    Hooks that change the pipelines go. If the pipelines pad the images of a detector, the data preprocessor pads them.
+    """
+    if cfg.get('custom_hooks'):
+        cfg.custom_hooks = [hook for hook in cfg.custom_hooks
+                            if str(hook.get('type')).rpartition('.')[2] not in HOOKS_OF_PIPELINES]
+    preprocessor = cfg.model.get('data_preprocessor') or {}
+    pads = any(part.get('type') == 'Pad' for _, part in walk(cfg.get('test_dataloader')))
+    is_for_boxes = str(preprocessor.get('type')).endswith('DetDataPreprocessor')
+    if pads and is_for_boxes and preprocessor.get('pad_size_divisor', 1) == 1:
+        preprocessor.update(pad_size_divisor=STRIDE, pad_mask=True)
 
 
 def most_boxes(model: dict[str, Any]) -> int:

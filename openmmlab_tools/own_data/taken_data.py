@@ -11,7 +11,7 @@ from openmmlab_tools.errors import UserError
 from openmmlab_tools.model_keys import demands
 from openmmlab_tools.registry import in_scope
 
-from .fitted_model import check_demands, fit_classes
+from .fitted_model import check_demands, fit_classes, forget_pipelines
 
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
 SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
@@ -31,6 +31,7 @@ def take_data(cfg: Config, source: Config) -> Config:
                         'the same task.')
     check_demands(cfg.model, demands(source.model))
     new = copy.deepcopy(cfg)
+    forget_pipelines(new)
     for key in TAKEN:
         new.pop(key, None)
         if key in source:

@@ -37,7 +37,7 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, classe
 
     Args:
         image: `(H, W, 3)`, RGB, uint8, as the result; it is not changed.
-        boxes: `(N, 4)`: left, top, right and bottom, in pixels.
+        boxes: `(N, 4)`: left, top, right and bottom, in pixels. They may lie outside of the image, also infinitely far.
         labels: `(N,)`: indices into the classes, which are written if there are any, and the palette.
         scores: `(N,)`, from 0 to 1, to write after the names.
         masks: RLE of each box, as in `Prediction`.
@@ -51,12 +51,15 @@ def paint_boxes(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, classe
     names = [label(classes[index]) for index in labels] if classes else [''] * len(labels)
     if classes and scores is not None:
         names = [f'{name}: {100 * score:.1f}' for name, score in zip(names, scores, strict=True)]
+    # Some models do not clip boxes to the image, and matplotlib cannot draw what is far outside of it.
+    height, width = image.shape[:2]
+    boxes = boxes.clip((-width, -height, -width, -height), (2 * width, 2 * height, 2 * width, 2 * height))
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     with _canvas(painted) as axes:
         for (left, top, right, bottom), index, name, area in zip(boxes, labels, names, areas, strict=True):
             axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, alpha=ALPHA, linewidth=LINE,
                                      edgecolor=np.divide(colours[index], 255)))
-            size = FONT if area > LARGE else FONT / 2
+            size, left, top = FONT if area > LARGE else FONT / 2, max(left, 0), max(top, 0)
             if top < 2 * size * axes.figure.dpi / POINTS:  # no room above the box
                 _write(axes, left + LINE, top + LINE, name, size, 'left', 'top')
             else:

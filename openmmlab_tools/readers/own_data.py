@@ -52,7 +52,7 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
     data = _read(source, options)
     trained = data.splits.get('train', ())
     if 'train' not in data.splits or not (data.is_semantic or any(picture.objects for picture in trained)):
-        told = '; '.join(line.rstrip('.') for line in (*data.account.lines(), *data.notes))
+        told = '; '.join(note.rstrip('.') for note in data.notes)
         raise UserError(f'{source} has no annotation to train on ({told}): name the folder or file with those for '
                         'training.')
     is_share = val is None or re.fullmatch(r'\d*\.?\d+', val)

@@ -67,6 +67,14 @@ def test_a_mask_is_painted_where_it_is(cells: np.ndarray) -> None:
     assert np.array_equal((painted < 255).any(axis=2)[4:, 4:], cells[4:, 4:])  # beside the box
 
 
+def test_boxes_far_outside_of_the_image_are_painted_where_they_are_inside() -> None:
+    image, far = np.full((40, 60, 3), 255, np.uint8), np.array([[-1e9, 10, 50, np.inf]], np.float32)
+    near = np.array([[-20, 10, 50, 70]], np.float32)
+    painted = paint_boxes(image, far, np.array([0]), ['a'])
+    assert (painted == paint_boxes(image, near, np.array([0]), ['a'])).all() and (painted != image).any()
+    assert (painted[:11, :20] != 255).any()  # the name, at the left of what is inside
+
+
 @pytest.mark.parametrize('side, labels, expected', [(100, True, False), (200, True, True), (200, False, False)])
 def test_names_are_written_on_a_label_map_where_they_are_legible(side: int, labels: bool, expected: bool) -> None:
     size = side, side + 1
