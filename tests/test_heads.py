@@ -26,7 +26,7 @@ from openmmlab_tools.config_walk import walk
 from openmmlab_tools.engine import load_config, prepare
 from openmmlab_tools.libraries import require
 from openmmlab_tools.model_keys import NUMBERS, Classes, keys_of_classes, limits_of_boxes
-from openmmlab_tools.own_data.fitted_model import check_demands, fit_classes, fit_model
+from openmmlab_tools.own_data.fitted_model import check_demands, fit_classes, fit_model, forget_pipelines
 from tests.heads import (
     DETECTORS,
     QUERIES,
@@ -272,7 +272,7 @@ WEIGHTED = dict(type='CrossEntropyLoss', class_weight=[0.8, 0.9, 1.1])
     # Weights of other classes are lost, but those of as many classes stay. Detail heads learn boundaries.
     ('mmseg', dict(decode_head=dict(type='FCNHead', num_classes=3, loss_decode=[WEIGHTED, dict(WEIGHTED)]),
                    auxiliary_head=dict(type='STDCHead', num_classes=2)), Classes('ab'), {
-        'decode_head.loss_decode.0.class_weight': [1., 1.], 'decode_head.loss_decode.1.class_weight': [1., 1.],
+        'decode_head.loss_decode.0.class_weight': None, 'decode_head.loss_decode.1.class_weight': None,
         'auxiliary_head.num_classes': 2}),
     ('mmseg', dict(decode_head=dict(type='FCNHead', num_classes=19, loss_decode=WEIGHTED)), Classes('abc'), {
         'decode_head.loss_decode': WEIGHTED}),
@@ -298,6 +298,33 @@ def test_keys_get_what_the_classes_need(scope: str, model: dict[str, Any], class
         assert part == value, key
     keys = [*keys_of_classes(model, classes, scope)]
     assert keys and all(key.value == key.needed for key in keys)
+
+
+@pytest.mark.parametrize('name, lost, kept', [
+    ('rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', {'PipelineSwitchHook'}, {'EMAHook'}),
+    ('yolox/yolox_nano_8xb8-300e_coco', {'YOLOXModeSwitchHook'}, {'SyncNormHook', 'EMAHook'}),
+    ('retinanet/retinanet_r50_fpn_1x_coco', set(), set())])
+def test_a_model_without_its_pipelines_pads_images_and_has_no_hook_of_them(name: str, lost: set[str], kept: set[str]
+                                                                           ) -> None:
+    """Its neck joins maps whose sides must be multiples of 32."""
+    cfg = read_config(f'mmdet::{name}.py')
+    hooks = {hook.type for hook in cfg.get('custom_hooks', ())}
+    assert lost < hooks or not lost
+    forget_pipelines(cfg)
+    assert hooks - {hook.type for hook in cfg.get('custom_hooks', ())} == lost
+    assert kept <= {hook.type for hook in cfg.get('custom_hooks', ())}
+    assert cfg.model.data_preprocessor.pad_size_divisor == 32
+
+
+def test_weights_of_other_classes_are_none_in_mmseg() -> None:
+    """With weights, its losses fail at pixels that are ignored."""
+    cfg = read_config('mmseg::cgnet/cgnet_fcn_4xb8-60k_cityscapes-512x1024.py')
+    [line] = fit_classes(cfg.model, Classes(['sky', 'ground']), 'mmseg')
+    assert 'all classes have the same weight' in line
+    loss = dict(cfg.model.decode_head.loss_decode)
+    assert loss.pop('class_weight') is None
+    labels = torch.tensor([[[0, 1], [255, 0]]])
+    assert MODELS.build(dict(loss, type='mmseg.CrossEntropyLoss'))(torch.zeros(1, 2, 2, 2), labels) > 0
 
 
 @pytest.mark.parametrize('library, name, told', [
