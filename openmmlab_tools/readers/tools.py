@@ -217,5 +217,5 @@ def name_files(folder: Folder) -> str | None:
         for path in folder.files:
             is_dicom = '.dcm' in suffixes and not path.suffix and head(path, DICOM[0].stop)[DICOM[0]] == DICOM[1]
             if path.name.lower().endswith(suffixes) or shard.search(path.name.lower()) or is_dicom:
-                return f'{path} is from {kind}, which are not supported: {advice}'
+                return f'{path} cannot be read, because {kind} are not supported: {advice}'
     return None

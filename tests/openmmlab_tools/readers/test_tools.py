@@ -200,7 +200,8 @@ def test_files_of_other_kinds_are_named(suffix: str, has_image: bool, tmp_path: 
         save(tmp_path / 'a.jpg', layouts.PIXELS)
     (tmp_path / f'x{suffix.upper()}').write_bytes(b'x')
     what, advice = next((what, advice) for suffixes, what, advice in OTHERS if suffix in suffixes)
-    assert f'x{suffix.upper()} is of {what}, which are not read: {advice}' in refusal(find_data, tmp_path)
+    assert f'x{suffix.upper()} cannot be read, because {what} are not supported: {advice}' in refusal(
+        find_data, tmp_path)
 
 
 def test_what_a_folder_without_images_has_is_told(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_what_a_folder_without_images_has_is_told(tmp_path: Path) -> None:
     layouts.text(tmp_path / 'notes', 'x')
     assert 'has no images, only files: 2 of .foo, 1 of no suffix: name the folder' in refusal(find_data, tmp_path)
     (tmp_path / 'IM0001').write_bytes(b'\0' * 128 + b'DICM')
-    assert 'IM0001 is of DICOM images' in refusal(find_data, tmp_path)
+    assert 'IM0001 cannot be read, because DICOM images are not' in refusal(find_data, tmp_path)
 
 
 def test_another_tool_is_found_behind_many_images_and_far_in_its_file(tmp_path: Path) -> None:
