@@ -117,7 +117,7 @@ def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
       for rate in (None, 0, '0.7')),
     (CPVT, dict(lr=LR), dict(layer_decay_rate=0.7, num_layers=12), "'num_layers' is not a key of paramwise_cfg"),
     (CPVT, {}, dict(layer_decay_rate=0.7), 'optimizer has no lr'),
-    (nn.Linear, dict(lr=LR), dict(layer_decay_rate=0.7), 'Linear has no CPVT or PyramidCPVT')])
+    (nn.Linear, dict(lr=LR), dict(layer_decay_rate=0.7), 'Linear contains neither CPVT nor')])
 def test_what_is_wrong_is_named(build: type, optimizer: dict[str, Any], paramwise: dict[str, Any], words: str) -> None:
     model = CPVT(NARROW_PLAIN) if build is CPVT else build(2, 2)
     assert words in refusal(wrapper, model, optimizer=dict(type='AdamW', **optimizer), **paramwise)

@@ -91,8 +91,8 @@ def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
     ('LearnablePE', dict(mode='linear'), ("mode is 'linear'", "'bicubic' or 'bilinear'")),
     ('LearnablePE', dict(offset=-1), ('offset is -1', 'above 0')),
     ('LearnablePE', dict(offset=.1, antialias=True), ('antialias True, offset 0.1', 'one of')),
-    ('LearnablePE', dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim 2')),
-    ('LearnablePE', dict(ndim=1, mode='bilinear'), ("mode 'bilinear'", 'ndim 2')),
+    ('LearnablePE', dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim=2')),
+    ('LearnablePE', dict(ndim=1, mode='bilinear'), ("mode 'bilinear'", 'ndim=2')),
     ('RandomTablePE', dict(std=0), ('std is 0', 'above 0')),
     ('RandomFourierPE', dict(scale='1'), ("scale is '1'", 'above 0')),
     *((name, dict(temperature=1), ('temperature is 1', 'above 1'))
