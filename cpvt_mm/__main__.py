@@ -13,6 +13,7 @@ COMMANDS = {
     'predict': GENERAL['predict'],
     'new-config': Command('cpvt_mm.commands.new_config', 'write a config that trains on your data'),
     'check': GENERAL['check'],
+    'distil': Command('cpvt_mm.commands.distil', 'train a backbone without labels: it learns from a larger model'),
     'swap': Command('cpvt_mm.commands.swap', 'put a backbone of cpvt_mm into a config of mmdet or mmseg'),
     'export': Command('cpvt_mm.commands.export', 'export a model to ONNX or torch.export'),
 }

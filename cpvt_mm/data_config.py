@@ -132,7 +132,9 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
     if arch:
         checkpoint, sentence = weights_of(arch, asked.random_weights)
         sentences = [sentence]
-        if base or arch not in FOR_CPU:
+        if checkpoint and not base and arch in FOR_CPU:  # configs of nano start from random weights
+            new.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=checkpoint)
+        elif base or arch not in FOR_CPU:
             backbone = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
             new = swap_backbone(old, optimizer=bool(base), **backbone).config
     if not asked.random_weights:
@@ -183,8 +185,9 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
                         f'answer. Download {url} on another machine and save it as {cache_file(url)}. Or pass '
                         '--random-weights to start from random weights; training then needs more images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
-    return address, (f'The backbone starts from the ImageNet weights {address} ({size / 1e6:.0f} MB{terms}). To start '
-                     'from random weights, pass --random-weights.')
+    kind = 'ImageNet weights' if '://' in urls[0] else 'weights that an ImageNet teacher taught without labels,'
+    return address, (f'The backbone starts from the {kind} {address} ({size / 1e6:.0f} MB{terms}). To start from '
+                     'random weights, pass --random-weights.')
 
 
 def pad_exactly(model: ConfigDict, share: float, batch: int) -> list[str]:

@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lab.distilling import Distillation, read_images
+from cpvt_mm.distilling import Distillation, read_images
 from openmmlab_tools.errors import UserError
 
 SIDE = 128  # of a patch in pixels
@@ -64,7 +64,7 @@ def find_neighbours(model: Distillation, patches: Tensor, numbers: Tensor) -> di
     and for its teacher.
     """
     torch.manual_seed(0)
-    before = Distillation(model.student_name, model.teacher.name)
+    before = Distillation(model.student_name, model.teacher_name)
     models = {'random weights': before.eval(), 'distilled': model.eval(), 'teacher': model.teacher.maps}
     return {name: nearest(mean_features(maps_of, patches), numbers, COMPARED) for name, maps_of in models.items()}
 

@@ -168,3 +168,28 @@ def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Model
     """The toy detector ('mmdet') and segmentor ('mmseg') after two iterations."""
     from tests.backbones import MASK_RCNN, UPERNET
     return train_toys(MASK_RCNN, UPERNET, toy_shapes, tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope='session')
+def teacher_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with random weights of the smallest teacher of a distillation."""
+    import timm
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp('teacher') / 'lite0.pth'
+    torch.save(timm.create_model('tf_efficientnet_lite0').state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def random_teacher(teacher_weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces the weights of the teachers from pip."""
+    monkeypatch.setattr('cpvt_mm.teachers.find_weights', lambda name: teacher_weights)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A folder with ten images, five of them in a subfolder."""
+    (tmp_path / 'pictures/more').mkdir(parents=True)
+    for number in range(10):
+        random_image(tmp_path / 'pictures' / ('more' if number % 2 else '') / f'{number}.png', 130 + number, 140)
+    return tmp_path / 'pictures'

@@ -18,8 +18,8 @@ from tests.tools.conftest import Capture, Run, change_annotations
 
 COMMAND = '../cpvt_mm/__main__.py'
 TOOLS = {'train': 'train.py', 'test': 'test.py', 'predict': '../demo/image_demo.py',
-         'new-config': 'misc/new_config.py', 'check': 'misc/check_dataset.py', 'swap': 'misc/swap_backbone.py',
-         'export': 'deployment/export.py'}
+         'new-config': 'misc/new_config.py', 'check': 'misc/check_dataset.py', 'distil': 'misc/distil.py',
+         'swap': 'misc/swap_backbone.py', 'export': 'deployment/export.py'}
 
 
 def test_alone_it_lists_its_commands_and_it_tells_its_version_and_which_command_was_meant(

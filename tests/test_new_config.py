@@ -134,6 +134,21 @@ def test_a_config_is_what_was_asked_for(write: Write, options: dict[str, Any], e
     assert dataset(cfg, 'val')[0]['inputs'].ndim == 3
 
 
+@pytest.mark.parametrize('write, task', [(voc, 'boxes'), (yolo_polygons, 'instances'), (label_maps, 'semantic')])
+def test_nano_starts_from_weights_of_the_package_unless_random_ones_are_asked_for(write: Write, task: str,
+                                                                                  tmp_path: Path) -> None:
+    write(tmp_path / 'data')
+    cfg, lines = made(None, tmp_path, task, 'nano')
+    assert 'cpvt_mm://pyramid-cpvt-nano (4 MB, under the Apache License 2.0; the images' in '\n'.join(lines)
+    model = build_model(cfg)
+    model.init_weights()
+    weights = create_backbone('pyramid-cpvt-nano', pretrained=True).state_dict()
+    assert weights.keys() == model.backbone.state_dict().keys()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.backbone.state_dict().items())
+    cfg, lines = made(None, tmp_path, task, 'nano', out='random.py', random_weights=True)
+    assert cfg.model.backbone.get('init_cfg') is None and 'from random weights, because you' in '\n'.join(lines)
+
+
 @pytest.mark.parametrize('write, task, arch', [
     (voc, 'boxes', None), (yolo_polygons, 'instances', None), (label_maps, 'semantic', None),
     (voc, 'boxes', 'mit-b0')])

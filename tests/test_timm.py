@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import cpvt_mm.timm  # noqa: F401  # registers the models
 from cpvt_mm import list_backbones
-from openmmlab_tools.errors import UserError
+from cpvt_mm.zoo.members import RELEASED
+from openmmlab_tools.checkpoints.reading import read_weights
 from tests.helpers import refusal
 
 PYRAMID, PLAIN = 'pyramid_cpvt_nano', 'cpvt_tiny'
@@ -95,7 +96,8 @@ def test_timm_knows_how_images_are_prepared(features_only: bool) -> None:
 
 def test_what_timm_says_of_weights_is_what_it_says_of_its_copies() -> None:
     names = [name.replace('-', '_') for name in list_backbones(pretrained=True)]
-    on_hub = [name for name in names if not name.startswith(('pvt_', 'mit_'))]  # others are no models of timm
+    # Others are no models of timm.
+    on_hub = [name for name in names if not name.startswith(('pvt_', 'mit_')) and name != 'pyramid_cpvt_nano']
     assert {*on_hub} <= {*timm.list_models(pretrained=True)} and PYRAMID not in timm.list_models(pretrained=True)
     for name in on_hub:
         ours, theirs = (timm.get_pretrained_cfg(model) for model in (
@@ -163,7 +165,19 @@ def test_pretrained_weights_are_those_of_the_table(
     (dict(global_pool='token'), ValueError, "global_pool is 'token', but must be '' or 'avg'."),
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
     (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),
-    (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1'),
-    (dict(pretrained=True), UserError, 'there are no released weights of pyramid-cpvt-nano')])
+    (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1')])
 def test_wrong_arguments_are_a_sentence(kwargs: dict, error: type[Exception], words: str) -> None:
     assert words in refusal(create, PYRAMID, error=error, **kwargs)
+
+
+def test_weights_that_do_not_exist_are_a_sentence() -> None:
+    assert 'there are no released weights of pyramid-cpvt-tiny' in refusal(create, 'pyramid_cpvt_tiny', pretrained=True)
+
+
+@pytest.mark.parametrize('features_only', [False, True])
+def test_nano_has_weights_without_a_download(features_only: bool) -> None:
+    weights = read_weights(RELEASED['pyramid-cpvt-nano'].files[0]).tensors
+    loaded = create(PYRAMID, pretrained=True, features_only=features_only).backbone.state_dict()
+    new = {*loaded} - {*weights}
+    assert new == (set() if features_only else {'out_norms.3.weight', 'out_norms.3.bias'})
+    assert all(torch.equal(loaded[name], tensor.float()) for name, tensor in weights.items())

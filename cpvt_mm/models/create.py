@@ -63,7 +63,8 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         if name not in RELEASED:
             raise UserError(f'there are no released weights of {name}: set pretrained=False, or choose one of '
                             f'{", ".join(RELEASED)}.')
-        allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
+        lacking = [*filter(None, ['position_encoding' if 'position_encoding' in kwargs else '', member.lacks])]
+        allowed = dict(allow_missing='|'.join(lacking)) if lacking else {}
         (options if member.backbone == 'PyramidCPVT' else arch).setdefault('norm_eps', RELEASED[name].norm_eps)
         weights['init_cfg'] = dict(type='Pretrained', checkpoint=SCHEME + name, **allowed)
     model = cls(arch=arch, **weights, **options)

@@ -3,6 +3,7 @@
 `cpvt_mm.archs` has the sizes and modes of the archs; a name here adds what is needed to use released weights.
 """
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpvt_mm.archs import PLAIN_ARCHS, TWINS_ARCHS
@@ -23,22 +24,29 @@ MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVl
 
 ROTARY: dict[str, Any] = dict(type='RotaryPE', form='dinov3')
 DINOV3_LICENCE = 'DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/'
+NANO_LICENCE = ('Apache License 2.0; the images that it learnt from have other licences, see '
+                'cpvt_mm/zoo/weights/README.md')
 LINGBOT_LICENCE = ('Apache License 2.0 according to their authors and timm; the notice of lightly-train says that the '
                    f'{DINOV3_LICENCE}, applies as well')
 
 
+WEIGHTS = Path(__file__).with_name('weights')  # files of this package; README.md there has licence and recipe
+
+
 class Member(NamedTuple):
-    """A backbone with a name, and weights that the authors of the family released. This project has not evaluated them.
+    """A backbone with a name, and its released weights. Those of nano are part of this package. The authors of each
+    family released all others, which this project has not evaluated.
     """
     backbone: str  # 'PyramidCPVT' or 'CPVT'
     name: str  # of its arch, in `PYRAMID_ARCHS` or `PLAIN_ARCHS`
     options: Mapping[str, Any] = {}  # other arguments that differ from the defaults
     parts: Mapping[str, Any] = {}  # fields that differ from the arch with this name
-    files: tuple[str, ...] = ()  # addresses of the same weights, the preferred one first; empty: there are none
+    files: tuple[str, ...] = ()  # paths or addresses of the same weights, the preferred one first; empty: none
     licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
     norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
     normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
     images: Mapping[str, Any] = dict(crop_pct=.9)  # how they were prepared, as timm says of its copies
+    lacks: str = ''  # regular expression: parameters that the files lack, so they stay as a new model has them
 
 
 def timm_copy(model: str) -> str:
@@ -130,7 +138,9 @@ def _rope_vit(arch: str, kind: str) -> Member:
 
 
 MEMBERS: dict[str, Member] = {
-    **{f'pyramid-cpvt-{arch}': Member('PyramidCPVT', arch) for arch in ('nano', 'tiny')},
+    'pyramid-cpvt-nano': Member('PyramidCPVT', 'nano', files=(str(WEIGHTS / 'pyramid-cpvt-nano.safetensors'),),
+                                licence=NANO_LICENCE, lacks='out_norms'),
+    'pyramid-cpvt-tiny': Member('PyramidCPVT', 'tiny'),
     'pyramid-cpvt-small': _released('small', 'pcpvt_small_20220308-e638c41c.pth'),
     'pyramid-cpvt-base': _released('base', 'pcpvt_base_20220308-0621964c.pth'),
     'pyramid-cpvt-large': _released('large', 'pcpvt_large_20220308-37579dc6.pth'),

@@ -30,7 +30,7 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 
 
 class Source(NamedTuple):
-    addresses: tuple[str, ...]  # http(s):// or hf://, the preferred one first; all have the same weights
+    addresses: tuple[str, ...]  # http(s)://, hf:// or paths, the preferred one first; all have the same weights
     terms: str | None = None  # a licence that is told before the download; None if it needs no word
 
 
@@ -92,7 +92,10 @@ def cache_file(url: str) -> Path:
 
 
 def in_cache(address: str) -> Path | None:
-    """Returns the file of a `http(s)://` or `hf://` address in its cache; None if it is not there."""
+    """Returns the file of a `http(s)://` or `hf://` address in its cache, or that of a path; None if it is not there.
+    """
+    if '://' not in address:
+        return Path(address) if Path(address).exists() else None
     if place := on_hub(address):
         try:
             from huggingface_hub import try_to_load_from_cache
@@ -104,7 +107,7 @@ def in_cache(address: str) -> Path | None:
 
 
 def size_of(address: str) -> int | None:
-    """Returns the bytes of a `http(s)://` or `hf://` file in its cache or in the net; None if the net does not answer.
+    """Returns the bytes of a file on the disk, in its cache or in the net; None if the net does not answer.
     """
     if file := in_cache(address):
         return file.stat().st_size

@@ -11,7 +11,7 @@ from pytest import MonkeyPatch
 
 from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.zoo.load import load_pretrained
-from cpvt_mm.zoo.members import RELEASED, Member
+from cpvt_mm.zoo.members import RELEASED, WEIGHTS, Member
 from openmmlab_tools.checkpoints.fetching import CHECKSUM, cache_file
 from openmmlab_tools.checkpoints.reading import read_checkpoint, read_weights
 from tests.backbones import GOLDEN, NARROW
@@ -86,10 +86,14 @@ def test_urls_of_weights_are_tried_in_order_and_their_terms_are_told(server: Ser
 def test_released_weights_name_a_backbone_and_files(name: str) -> None:
     released, urls = RELEASED[name], list(RELEASED[name].files)
     assert released.name in {'PyramidCPVT': PYRAMID_ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
-    assert all(url.startswith(('https://', 'hf://')) for url in urls)
+    if name == 'pyramid-cpvt-nano':  # part of the package
+        assert [Path(url).parent for url in urls] == [WEIGHTS] and Path(urls[0]).is_file()
+    else:
+        assert all(url.startswith(('https://', 'hf://')) for url in urls)
     assert released.name.replace('pvtv2', 'pvt_v2').replace('-', '_') in urls[-1]
-    terms = {'mit': 'not commercial use', 'dinov3': 'DINOv3 License, https://', 'lingbot': 'Apache License 2.0'}
-    assert terms.get(name.partition('-')[0], 'Apache-2.0') in released.licence
+    terms = {'pyramid-cpvt-nano': 'see cpvt_mm/zoo/weights/README.md', 'mit': 'not commercial use',
+             'dinov3': 'DINOv3 License, https://', 'lingbot': 'Apache License 2.0'}
+    assert terms.get(name, terms.get(name.partition('-')[0], 'Apache-2.0')) in released.licence
     assert released.norm_eps == (1e-5 if 'DINOv3 License, https://' in released.licence else 1e-6)
-    assert name.startswith(('mit', 'dinov3', 'lingbot')) == (released.licence != 'Apache-2.0')
+    assert name.startswith((*terms,)) == (released.licence != 'Apache-2.0')
     assert len(urls) == 1 or name.startswith(('dinov', 'lingbot', 'pvtv2')) or CHECKSUM.search(urls[0])

@@ -1,4 +1,4 @@
-# Is a backbone that learnt from a teacher without labels (python -m lab distil) a better start than random weights? All
+# Is a backbone that learnt from a teacher without labels (cpvt_mm distil) a better start than random weights? All
 # runs have as many iterations, with all labels or with a tenth of them. Studies of a data set set `variants`.
 starts = {
     'random': {},

