@@ -69,5 +69,5 @@ def main() -> None:
     if done.returncode:
         raise UserError('the prediction failed.')
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    say(f'{args.side} x {args.side} pixels: peak {used.ru_maxrss / 1e6:.2f} GB, {seconds:.0f} s on the clock, '
+    say(f'{args.side} x {args.side} pixels: peak {used.ru_maxrss * 1024 / 1e9:.2f} GB, {seconds:.0f} s on the clock, '
         f'{used.ru_utime + used.ru_stime:.0f} s of the processor')
