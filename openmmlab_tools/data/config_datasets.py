@@ -218,8 +218,8 @@ def _faults_of_metric(metric: dict[str, Any], dataset: dict[str, Any]) -> Iterat
                    f'{image["file_name"]} in {tested_file}')
             return
         if (image['width'], image['height']) != (other['width'], other['height']):
-            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but in '
-                   f'{tested_file} this image has {image["width"]} x {image["height"]}')
+            yield (f'is {file}, where {other["file_name"]} has {other["width"]} x {other["height"]} pixels, but this '
+                   f'image has {image["width"]} x {image["height"]} in {tested_file}')
             return
     boxes, others = ({(annotation['image_id'], *map(round, annotation['bbox'])) for annotation in coco['annotations']}
                      for coco in (tested, annotated))

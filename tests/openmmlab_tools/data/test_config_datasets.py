@@ -325,7 +325,7 @@ def in_a_folder(coco: dict) -> None:
 
 @pytest.mark.parametrize('change, words', [
     (dict, ''), (in_a_folder, ''), (lambda coco: coco['annotations'].pop(), ''),
-    (lambda coco: coco['images'].pop(), 'which lacks 1 of the 4 images of'),
+    (lambda coco: coco['images'].pop(), 'which lacks 1 of the 4 images in'),
     (renamed, ', but its name is 0'),
     (halved, 'in {root}/instances_validation.json: correct the path'),
     (moved, 'which has none of the'), (lambda coco: coco.update(annotations=[]), 'which has none of the')])
