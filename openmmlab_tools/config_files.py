@@ -52,15 +52,16 @@ def read_config(name: str) -> Config:
 
 @without_pkg_resources_warning()
 def _read(name: str) -> Config:
-    library, _, path = name.rpartition('::')
-    file = shipped_configs(library) / path if library else name
+    # Inherited from the library, each part of its config names its scope.
+    read, source = ((Config.fromstring, (assignments(dict(_base_=name)), '.py')) if '::' in name else
+                    (Config.fromfile, (name,)))
     try:
-        return Config.fromfile(file)
+        return read(*source)
     except ImportError as error:
         if 'mmpretrain' not in str(error):
             raise
         require('mmpretrain')  # a custom import may need mmpretrain to be imported completely
-        return Config.fromfile(file)
+        return read(*source)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def choose_stages(name: str, old: Maps, is_segmentor: bool) -> tuple[int, ...]:
     """
     stages = _find_stages(old, is_segmentor)
     if not stages:
-        other = ': take CPVT instead of PyramidCPVT' if set(old.strides) == {16} else ''
+        other = ': use CPVT instead of PyramidCPVT' if set(old.strides) == {16} else ''
         raise CannotSwap(f'its backbone {name} returns maps with strides {_list(old.strides)}, but the stages of a '
                          f'pyramid have strides {_list(STRIDES)}{other}.')
     return stages
@@ -57,7 +57,7 @@ def choose_blocks(name: str, old: Maps, is_segmentor: bool, stride: int, num_blo
     """
     strides = old.strides
     if set(strides) != {stride} and not (is_segmentor and set(strides) == {16}):
-        other = (': take PyramidCPVT instead of CPVT, or a config with SimpleFeaturePyramid, as in configs/cpvt and '
+        other = (': use PyramidCPVT instead of CPVT, or a config with SimpleFeaturePyramid, as in configs/cpvt and '
                  'configs/dino' if _find_stages(old, is_segmentor) else '')
         raise CannotSwap(f'its backbone {name} returns maps with strides {_list(strides)}, but CPVT returns only maps '
                          f'with stride {stride}{other}.')

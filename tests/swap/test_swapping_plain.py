@@ -106,10 +106,10 @@ def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shap
 
 def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
     for shape in ('vit', 'vitdet'):
-        assert 'take CPVT instead of PyramidCPVT' in refusal(swap_backbone, shaped(shape), error=CannotSwap)
+        assert 'use CPVT instead of PyramidCPVT' in refusal(swap_backbone, shaped(shape), error=CannotSwap)
     cfg = shaped('vit')
     cfg.model.backbone = dict(type='mmdet.ResNet', depth=18)
-    assert 'take PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
+    assert 'use PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
 
 
 @pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus', 'tipsv2-base'])
