@@ -55,7 +55,7 @@ def replace_simple_fpn(neck: dict[str, Any], is_plain: bool) -> None:
     if neck['type'].rpartition('.')[2] != 'SimpleFPN' or 'backbone_channel' not in neck:
         return
     if not is_plain:
-        raise CannotSwap(f'its neck {neck["type"]} makes a pyramid from the map of a plain transformer: take CPVT '
+        raise CannotSwap(f'its neck {neck["type"]} makes a pyramid from the map of a plain transformer: use CPVT '
                          'instead of PyramidCPVT.')
     new = dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=neck['backbone_channel'],
                out_channels=neck['out_channels'], num_outs=neck['num_outs'])

@@ -123,7 +123,7 @@ def test_what_depends_on_channels_follows(name: str, expected: dict) -> None:
     ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),
     ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'the config has no backbone with a type'),
     ('mmseg/vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py',
-     'returns maps with strides 16, 16, 16, 16, but the .* pyramid have strides 4, 8, 16, 32: take CPVT instead of')])
+     'returns maps with strides 16, 16, 16, 16, but the .* pyramid have strides 4, 8, 16, 32: use CPVT instead of')])
 def test_config_that_cannot_take_a_pyramid_says_why(name: str, reason: str) -> None:
     assert re.search(reason, refusal(swap_backbone, shipped(name), error=CannotSwap))
 
