@@ -47,7 +47,8 @@ def _thinned(image: Picture, step: int) -> np.ndarray:
         return np.ascontiguousarray(view[::step, ::step])
     height, width = regions.size
     rows = max(1, ROWS // step) * step
-    return np.concatenate([regions[top:top + rows, :width][::step, ::step] for top in range(0, height, rows)])
+    # Copies, because a view would keep all rows in memory.
+    return np.concatenate([regions[top:top + rows, :width][::step, ::step].copy() for top in range(0, height, rows)])
 
 
 def _thin_mask(mask: dict[str, Any], step: int, size: tuple[int, int]) -> dict[str, Any] | None:

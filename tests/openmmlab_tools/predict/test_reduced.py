@@ -1,4 +1,5 @@
 """Pictures of large images show every n-th row and column of the image and of what is predicted."""
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def test_a_picture_has_every_nth_row_and_column(suffix: str, image: np.ndarray, 
     assert np.array_equal(small.label_map, label_map[::STEP, ::STEP])
     assert reduced(whole, SIZE[0] * SIZE[1]) is whole
     assert reduced(replace(whole, image=image), MOST).size == small.size
+
+
+def test_a_file_is_not_in_memory_while_its_picture_is_made(tmp_path: Path) -> None:
+    size, path = (2560, 1000), tmp_path / 'a.tif'
+    tifffile.imwrite(path, np.zeros((*size, 3), np.uint8), photometric='rgb')  # one strip without compression
+    whole = Prediction(size, ('a',), label_map=np.zeros(size, np.uint8), image=path)
+    tracemalloc.start()
+    try:
+        small = reduced(whole, MOST)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A tenth of the rows is in memory at once. What tifffile and Python need besides is far below a tenth.
+    assert peak - small.image.nbytes < .2 * 3 * size[0] * size[1]
 
 
 def test_boxes_and_masks_become_smaller_and_objects_without_pixels_go(image: np.ndarray) -> None:
