@@ -41,8 +41,8 @@ class ExportedDetector(BaseDetector):
         """Returns the data samples with `pred_instances`, in pixels of the original images if `rescale` is set."""
         dets, labels, images, *masks = (x.to(batch_inputs.device) for x in self.run(batch_inputs.cpu()))
         if len(labels) and not 0 <= labels.min() <= labels.max() < self.num_classes:
-            raise UserError(f'{self.file} finds class {labels.max()}, but names only {self.num_classes} classes, '
-                            'counted from 0: export the model again.')
+            raise UserError(f'{self.file} finds class {labels.max()}, but its last class has the number '
+                            f'{self.num_classes - 1}: export the model again.')
         results = []
         for index, sample in enumerate(batch_data_samples):
             of_image = images == index

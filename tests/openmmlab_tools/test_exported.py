@@ -142,7 +142,7 @@ def test_a_class_without_a_name_is_told(given: Callable[..., Path]) -> None:
     from mmdet.structures import DetDataSample
     model = model_of('mmdet', given(dets=BOXES, labels=LABELS + 1, images=IMAGES))
     told = refusal(model.predict, torch.zeros(1, 3, 20, 36), [sample(DetDataSample, 20, 24)])
-    assert told.endswith('a.onnx finds class 2, but names only 2 classes, counted from 0: export the model again.')
+    assert told.endswith('a.onnx finds class 2, but its last class has the number 1: export the model again.')
 
 
 def test_a_missing_or_damaged_file_and_a_missing_runtime_are_told(
