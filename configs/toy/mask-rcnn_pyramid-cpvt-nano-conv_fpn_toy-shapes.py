@@ -1,4 +1,4 @@
-# For `make demo`. The convolutions in the MLPs learn faster: 450 iterations on smaller images instead of 800.
+# The convolutions in the MLPs learn faster from random weights: 450 iterations on smaller images instead of 800.
 _base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 max_iters = 450
 scale = (128, 128)

@@ -1,4 +1,4 @@
-# For `make demo`. The convolutions in the MLPs learn faster: 350 iterations instead of 800.
+# The convolutions in the MLPs learn faster from random weights: 350 iterations instead of 800.
 _base_ = './segformer_pyramid-cpvt-nano_toy-shapes-128x128.py'
 max_iters = 350
 model = dict(backbone=dict(arch=dict(_delete_=True, name='nano', mlp_mode='conv')))

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 NUCLEI = ROOT / 'demo/nuclei'
 DATA = Path('data/toy_shapes')  # the folder in the toy configs
 NUM_TRAIN, NUM_VAL = 800, 100
-CONFIGS = {'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano-conv_fpn_toy-shapes',
-           'SegFormer': 'segformer_pyramid-cpvt-nano-conv_toy-shapes-128x128'}
+CONFIGS = {'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano-distilled_fpn_toy-shapes',
+           'SegFormer': 'segformer_pyramid-cpvt-nano-distilled_toy-shapes-128x128'}
 METRICS = {'coco/bbox_mAP': 'box AP', 'coco/bbox_mAP_50': 'box AP50', 'coco/segm_mAP': 'mask AP', 'mIoU': 'mIoU'}
 
 
