@@ -3,7 +3,6 @@ from typing import Any
 
 import torch
 
-from cpvt_mm.batch_invariance import TakesSeveralSizes
 from cpvt_mm.registry import MODELS
 from cpvt_mm.tokens.batch_info import BatchInfo
 from cpvt_mm.tokens.sizes import pad_or_crop
@@ -13,6 +12,8 @@ require('mmseg')
 
 from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPreProcessor  # noqa: E402
 from mmseg.structures import SegDataSample  # noqa: E402
+
+from cpvt_mm.batch_invariance import TakesSeveralSizes  # noqa: E402
 
 
 @MODELS.register_module()

@@ -99,7 +99,7 @@ def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(pat
     family = re.search(r'pyramid-cpvt|dinov\d|lingbot|pvtv2|$', path.stem)[0] or 'deit'  # of CPVT
     arch = arch_of(backbone)
     names = [name for name in RELEASED if name in (f'{family}-{arch}', arch)]
-    is_benchmark = (re.search('coco|ade20k|boxes|pretrained', path.stem) and 'nano' not in path.stem
+    is_benchmark = ((re.search('coco|ade20k|boxes|pretrained', path.stem) and 'nano' not in path.stem)
                     or 'distilled' in path.stem)
     if is_benchmark and names and path not in EXAMPLES:
         assert [backbone.init_cfg.checkpoint] == [SCHEME + name for name in names]
