@@ -67,7 +67,7 @@ def test_blocks_are_distinct_and_the_last_replaces_the_last() -> None:
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
-    ((4, 8, 16, 32), ALL, None, 'maps with strides 4, 8, 16, 32, but CPVT returns only maps with stride 16: take'),
+    ((4, 8, 16, 32), ALL, None, 'maps with strides 4, 8, 16, 32, but CPVT returns only maps with stride 16: use'),
     ((14, 14), (2, 5), 6, r'maps with strides 14, 14, but CPVT returns only maps with stride 16\.$'),
     ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
