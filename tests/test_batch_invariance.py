@@ -141,7 +141,8 @@ def test_another_backbone_is_refused(options: dict[str, object], words: str) -> 
     cfg = CONFIGS['mask-rcnn']()
     cfg.merge_from_dict({f'model.{key}': value for key, value in options.items()})
     assert re.search(words, refusal(make_batch_invariant, build_model(cfg, 'meta')))
-    assert 'the model is a Linear, but BatchInvariantHook supports only' in refusal(make_batch_invariant, nn.Linear(1, 1))
+    assert 'the model is a Linear, but BatchInvariantHook supports only' in refusal(
+        make_batch_invariant, nn.Linear(1, 1))
 
 
 def test_images_of_one_size_are_predicted_alone_too(images: list[Tensor]) -> None:
