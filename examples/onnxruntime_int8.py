@@ -40,5 +40,7 @@ for feed in feeds[1::2]:
     times.append((end - middle) / (middle - start))
     if float32.get_outputs()[0].name != 'dets':  # boxes can be others, so that they have no error
         errors.append([np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(outputs, expected, strict=True)])
-print(f'size {target.stat().st_size / source.stat().st_size:.2f}x, time {np.median(times):.2f}x',
-      *(['errors', *np.round(np.median(errors, axis=0), 3)] if errors else []))
+line = f'size {target.stat().st_size / source.stat().st_size:.2f}x, time {np.median(times):.2f}x'
+if errors:
+    line += ', errors ' + ' '.join(f'{error:.3f}' for error in np.median(errors, axis=0))
+print(line)
