@@ -77,7 +77,7 @@ def test_int8_products(run_example: Run, toy_shapes: Path, tmp_path: Path, capsy
     # A weight is off by half a step of 1/127 of the largest in its row at most, an input by half of 1/255 of its range.
     assert all(0 < float(error) < 0.1 for error in errors.split()) and len(errors.split()) == 4
     # No image both calibrates and compares.
-    assert len(found['rows']) == len(found['feeds']) / 2 and next(found['calibration'], None) is None
+    assert len(found['errors']) == len(found['feeds']) / 2 and next(found['calibration'], None) is None
     maps = found['int8'].run(None, {'image': np.zeros((1, 3, 33, 47), np.float32)})
     assert [x.shape[2:] for x in maps] == [(9, 12), (5, 6), (3, 3), (2, 2)]
 
