@@ -22,10 +22,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from lab.from_config import build_model, try_out
-from openmmlab_tools.config_files import shipped_configs
 from openmmlab_tools.data.config_datasets import check_before_training
 from openmmlab_tools.errors import UserError, explain, first_line
-from openmmlab_tools.libraries import require
+from openmmlab_tools.libraries import require, shipped_configs
 from tests.coco_form import move_data, reads_coco, write_coco
 
 ARCHS = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}  # all widths are handled alike, and narrow backbones run faster

@@ -1,6 +1,5 @@
 """Reads a config by path or name, and writes a changed config that inherits from it."""
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,12 +84,6 @@ def base_for(name: str, out: Path) -> Iterator[str]:
     except BaseException:
         base.unlink()
         raise
-
-
-def shipped_configs(library: str) -> Path:
-    """Returns the folder of the configs that come with an installed library."""
-    require(library)
-    return Path(str(sys.modules[library].__file__)).resolve().parent / '.mim/configs'
 
 
 def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

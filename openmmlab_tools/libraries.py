@@ -3,9 +3,11 @@ import importlib
 import inspect
 import io
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 from .errors import first_line
 
@@ -36,6 +38,12 @@ def require(*modules: str) -> None:
         except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(f'{module} cannot be imported ({first_line(error)}): {install}.') from None
+
+
+def shipped_configs(library: str) -> Path:
+    """Returns the folder of the configs that come with an installed library."""
+    require(library)
+    return Path(str(sys.modules[library].__file__)).resolve().parent / '.mim/configs'
 
 
 @contextmanager

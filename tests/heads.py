@@ -8,9 +8,10 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from openmmlab_tools.config_files import read_config, shipped_configs
+from openmmlab_tools.config_files import read_config
 from openmmlab_tools.config_text import assignments
 from openmmlab_tools.config_walk import walk
+from openmmlab_tools.libraries import shipped_configs
 from tests.coco_form import SIDE, cells
 from tests.tools.conftest import save
 

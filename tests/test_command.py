@@ -101,7 +101,7 @@ def test_importing_the_package_waits_for_no_other_library(run_python: Run) -> No
 
 def test_a_detector_does_not_import_the_library_of_segmentors(run_python: Run) -> None:
     code = 'import sys, cpvt_mm.preprocessors, mmdet.apis; print({"mmdet", "mmseg"} & sys.modules.keys())'
-    assert run_python(code).stdout == "{'mmdet'}\n"
+    assert run_python(code).stdout.splitlines()[-1] == "{'mmdet'}"  # the forks print more lines before
 
 
 def test_imports_print_nothing(run_python: Run) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from cpvt_mm.swap import read_config
 from openmmlab_tools import engine
+from openmmlab_tools.libraries import shipped_configs
 from openmmlab_tools.predict.predicting import predict
 from tests.backbones import UPERNET
 from tests.helpers import toy_overrides
@@ -92,7 +93,8 @@ def queries(name: str) -> dict[str, Any]:
     """A head of mmseg's own config, with few queries and layers."""
     folder, stem = ('maskformer', 'maskformer_r50-d32') if name == 'MaskFormerHead' else (
         'mask2former', 'mask2former_r50')
-    head = read_config(f'mmseg::{folder}/{stem}_8xb2-160k_ade20k-512x512.py').model.decode_head.to_dict()
+    config = shipped_configs('mmseg') / folder / f'{stem}_8xb2-160k_ade20k-512x512.py'
+    head = read_config(str(config)).model.decode_head.to_dict()
     head['transformer_decoder']['num_layers'] = 2
     if name == 'Mask2FormerHead':
         head['pixel_decoder']['encoder']['num_layers'] = 1

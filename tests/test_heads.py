@@ -21,10 +21,9 @@ from torch import nn
 from cpvt_mm.data_config import new_config
 from cpvt_mm.swap import read_config
 from openmmlab_tools.checkpoints.loading import build_model
-from openmmlab_tools.config_files import shipped_configs
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.engine import load_config, prepare
-from openmmlab_tools.libraries import require
+from openmmlab_tools.libraries import require, shipped_configs
 from openmmlab_tools.model_keys import NUMBERS, Classes, keys_of_classes, limits_of_boxes
 from openmmlab_tools.own_data.fitted_model import check_demands, fit_classes, fit_model, forget_pipelines
 from tests.heads import (
@@ -318,7 +317,7 @@ def test_a_model_without_its_pipelines_pads_images_and_has_no_hook_of_them(name:
 
 def test_weights_of_other_classes_are_none_in_mmseg() -> None:
     """With weights, its losses fail at pixels that are ignored."""
-    cfg = read_config('mmseg::cgnet/cgnet_fcn_4xb8-60k_cityscapes-512x1024.py')
+    cfg = read_config(str(shipped_configs('mmseg') / 'cgnet/cgnet_fcn_4xb8-60k_cityscapes-512x1024.py'))
     [line] = fit_classes(cfg.model, Classes(['sky', 'ground']), 'mmseg')
     assert 'all classes have the same weight' in line
     loss = dict(cfg.model.decode_head.loss_decode)

@@ -1,5 +1,6 @@
 """Reads the config of a run of mmdet, mmseg or mmpretrain."""
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from mmengine.logging import MMLogger
 
 from openmmlab_tools.config_text import to_text_style
 from openmmlab_tools.errors import UserError, as_sentence, check_path, filter_for_readers, first_line
-from openmmlab_tools.libraries import require, without_pkg_resources_warning
+from openmmlab_tools.libraries import require, shipped_configs, without_pkg_resources_warning
 from openmmlab_tools.redaction import redact
 from openmmlab_tools.registry import in_scope
 
@@ -46,8 +47,6 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         with without_pkg_resources_warning():
             cfg = Config.fromfile(path)
     except Exception as error:  # a config is a program and can raise any error
-        # If a `_base_` is from a library that is not installed, mmengine raises the error.
-        require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise cannot_be_read(path, error, 'correct it or its _base_') from error
     cfg = to_text_style(cfg, LIBRARIES)
     redact(options or {})  # to know its secrets
@@ -59,15 +58,25 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
 
 
 def cannot_be_read(name: str | Path, error: Exception, todo: str) -> UserError:
-    """Returns the error for a config that cannot be read: if an import fails, what to do is about that."""
+    """Returns the error for a config that cannot be read: if an import fails, what to do is about that.
+
+    Raises:
+        ImportError: If a `_base_` is from a library that is not installed.
+    """
     chain: list[BaseException] = [error]  # a failed custom import raises three errors
     while cause := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(cause)
     lines = dict.fromkeys(first_line(link) for link in chain)
     reasons = [line for line in lines if not line.startswith('Failed to import custom modules')] or [*lines]
     imports = [link for link in chain if isinstance(link, ImportError)]
-    if missing := next((link for link in imports if isinstance(link, ModuleNotFoundError)), None):
-        todo = (f'install the package with the module {missing.name}, add the folder that has it to PYTHONPATH, or '
+    not_found = [library for library in LIBRARIES if re.search(rf'\b{library}\w* is not installed', '\n'.join(lines))]
+    require(*not_found)
+    if not_found:  # the library is installed, but from a distribution with another name, such as onedl-mmsegmentation
+        scope, folder = f'{not_found[0]}::', shipped_configs(not_found[0])
+        todo = f'mmengine does not know {scope} in this installation; replace {scope} with {folder}/'
+    elif missing := next((link for link in imports if isinstance(link, ModuleNotFoundError)), None):
+        module = f'the package with the module {missing.name}' if missing.name else 'the missing package'
+        todo = (f'install {module}, add the folder that has it to PYTHONPATH, or '
                 'correct the import (custom_imports of a config)')
     elif imports:
         todo = 'correct the module that it imports (custom_imports of a config), or install the version that it needs'

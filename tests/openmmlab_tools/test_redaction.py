@@ -21,12 +21,12 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from mmengine.utils import is_installed
 
-from openmmlab_tools.config_files import shipped_configs
 from openmmlab_tools.config_text import assignments
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.engine.run_config import RunConfig, of_run, secrets_of
 from openmmlab_tools.errors import exit_on_error
 from openmmlab_tools.hooks.same_state import differences
+from openmmlab_tools.libraries import shipped_configs
 from openmmlab_tools.redaction import REDACTED, is_secret, known, redact, redact_meta, redact_text
 from openmmlab_tools.texts import printable
 from tests.helpers import ROOT, toy_overrides

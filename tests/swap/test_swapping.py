@@ -13,7 +13,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.zoo.members import IMAGENET
-from openmmlab_tools.config_files import shipped_configs
+from openmmlab_tools.libraries import shipped_configs
 from tests.helpers import refusal
 from tests.odd_texts import ODD
 

@@ -19,6 +19,7 @@ from openmmlab_tools.data.config_datasets import plan_checks
 from openmmlab_tools.engine import load_config
 from openmmlab_tools.exported.runtimes import RUNTIMES, Loaded
 from openmmlab_tools.files import write_image
+from openmmlab_tools.libraries import shipped_configs
 from tests.backbones import GOLDEN, MASK_RCNN, UPERNET
 from tests.export import test_detector as detectors
 from tests.helpers import ROOT
@@ -160,8 +161,9 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
 @pytest.mark.parametrize('option, stays', [('drop_rate=0.1', True), ('qkv_bias=False', False)])
 def test_swap_backbone_says_that_a_backbone_is_the_same_only_if_it_is(
         option: str, stays: bool, run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
+    segformer = shipped_configs('mmseg') / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'
     (tmp_path / 'old.py').write_text(
-        "_base_ = 'mmseg::segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py'\n"
+        f'_base_ = {str(segformer)!r}\n'
         f'model = dict(backbone=dict({option}))\n')
     assert run_tool(SWAP, tmp_path / 'old.py', tmp_path / 'out.py') == ''
     printed = capsys.readouterr().out

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import BatchSampler
 
 from openmmlab_tools.checkpoints.loading import check_model
-from openmmlab_tools.config_files import shipped_configs
+from openmmlab_tools.config_files import read_config
 from openmmlab_tools.engine import load_config, prepare
 from openmmlab_tools.engine.checks import check_classes, check_metrics, trained_classes
 from openmmlab_tools.engine.run_config import of_run, secrets_of
@@ -24,7 +24,7 @@ from openmmlab_tools.engine.runner import build_runner
 from openmmlab_tools.engine.spelling import is_one_slip_from
 from openmmlab_tools.engine.steps import ADDED_HOOKS, OLD_KEYS, READ, for_test, hooks_of
 from openmmlab_tools.hooks import DurableCheckpointHook, NonFiniteLossHook
-from openmmlab_tools.libraries import require
+from openmmlab_tools.libraries import require, shipped_configs
 from tests.helpers import build_model, refusal, toy_overrides
 from tests.openmmlab_tools.toy import DETECTOR, SEGMENTOR
 
@@ -64,6 +64,24 @@ def test_a_config_that_cannot_be_run_is_refused(tmp_path: Path, text: str | None
         path.write_text(text.replace('{base!r}', repr(str(SEGMENTOR))))
     told = refusal(load_config, path)
     assert str(path) in told and words.format(path) in told
+
+
+def test_a_library_from_a_distribution_of_another_name_is_named_by_its_folder(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the forks (onedl) have mmseg, whose scope mmengine then does not know."""
+    path, config = tmp_path / 'config.py', 'fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
+    path.write_text(f"_base_ = 'mmseg::{config}'")
+
+    def not_installed(package: str) -> None:
+        raise ModuleNotFoundError(f'{package} is not installed, please install {package} manually')
+
+    monkeypatch.setattr('mmengine.config.config.get_installed_path', not_installed)
+    folder = shipped_configs('mmseg')
+    for read, name in ((load_config, path), (read_config, str(path)), (read_config, f'mmseg::{config}')):
+        assert refusal(read, name).endswith(f': mmengine does not know mmseg:: in this installation; replace mmseg:: '
+                                            f'with {folder}/.')
+    path.write_text(f'_base_ = {str(folder / config)!r}')
+    assert load_config(path).model.type == 'EncoderDecoder'
 
 
 @pytest.mark.parametrize('options, words', [
