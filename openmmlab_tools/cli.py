@@ -11,6 +11,7 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any, NamedTuple
 
+from .compat.late_imports import late_imports
 from .errors import UserError, did_you_mean, exit_on_error, say
 from .starting import parsing
 
@@ -60,9 +61,10 @@ def start(module: str, package: str = '') -> None:
         with parsing():
             command = import_module(module)
             args = command.parse_args()
-        if package:
-            import_module(package)
-        command.run(args)
+        with late_imports():
+            if package:
+                import_module(package)
+            command.run(args)
 
     run()
 

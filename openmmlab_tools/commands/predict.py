@@ -109,7 +109,8 @@ def predict(args: argparse.Namespace) -> None:
             lambda page: infer(
                 inferencer, page, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
                 max_pixels=args.max_pixels, tell=tell),
-            lambda found: reduced(found, args.max_pixels).plot(score_thr, not args.no_labels), args.tile is not None)
+            lambda found, regions: reduced(found, args.max_pixels, regions).plot(score_thr, not args.no_labels),
+            args.tile is not None)
         try:
             total = len(images) if isinstance(images, list) else None
             for named in progress.track(results.without_faults(images), total, description='Painting'):

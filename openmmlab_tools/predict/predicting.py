@@ -192,10 +192,11 @@ def _sized(inferencer: BaseInferencer, named: Named, tiling: Tiling | None, max_
     """Yields the pages of an image and their sizes; a file whose regions can be read is not opened as a whole."""
     loader = inferencer.bands_loader
     if tiling and not loader and (regions := open_regions(named.image)):
-        yield _Sized(*named, regions.size, regions)
+        yield _Sized(named.name, regions.path, regions.size, regions)
     else:
-        for page in pages_of(named, loader is None, max_pixels):
-            yield _Sized(*page, _size(page.image, loader, max_pixels))
+        for name, image in pages_of(named, loader is None, max_pixels):
+            assert not isinstance(image, Regions)  # they are opened for tiles only
+            yield _Sized(name, image, _size(image, loader, max_pixels))
 
 
 def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | None) -> tuple[int, int]:

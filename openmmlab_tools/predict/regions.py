@@ -28,6 +28,9 @@ class Regions:
         self.part = page.chunks[:2]  # height and width of a tile, or of a strip
         self.columns = -(-self.size[1] // self.part[1])
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     @property
     def is_readable(self) -> bool:
         """Whether there is one image, of 8 bits, grey or RGB without further channels, not turned, that can be decoded
@@ -76,7 +79,12 @@ class Regions:
 
 
 def open_regions(image: object) -> Regions | None:
-    """Opens an image to read it in regions; None unless it is a TIFF file that allows it, and tifffile is installed."""
+    """Opens an image to read it in regions; None unless it is a TIFF file that allows it, and tifffile is installed.
+
+    What is open already is returned.
+    """
+    if isinstance(image, Regions):
+        return image
     if not isinstance(image, str | Path) or Path(image).suffix.lower() not in ('.tif', '.tiff'):
         return None
     with suppress(Exception):  # tifffile raises errors of many types; Pillow then says what is wrong

@@ -15,7 +15,7 @@ from openmmlab_tools.files import unique_name, write_image, write_text
 from openmmlab_tools.pictures.images import LOSES_BITS, has_16_bits
 from openmmlab_tools.pictures.prediction import Prediction, to_coco
 
-from .regions import open_regions
+from .regions import Regions, open_regions
 from .sources import BrokenVideo, Named, images_of, pages_of, root_of
 
 LABEL_MAPS, PREDICTIONS = 'label_maps', 'predictions.json'
@@ -38,7 +38,7 @@ class Results:
     predictions: Path  # the folder of label maps, or else the file of boxes
     is_plain: bool  # whether images are read as 8 bits; a warning names the first that loses bits
     run: Callable[[Named], Iterator[Prediction]]
-    plot: Callable[[Prediction], np.ndarray]
+    plot: Callable[[Prediction, Regions | None], np.ndarray]
     in_tiles: bool = False  # whether large images are predicted in tiles, so that Pillow need not open them
     names: set[str] = field(default_factory=set)
     painted: set[str] = field(default_factory=set)  # names of files, without their suffix
@@ -61,8 +61,8 @@ class Results:
     def add(self, named: Named) -> None:
         """Predicts and writes each page of an image, and keeps the faults."""
         try:
-            is_read_in_part = self.in_tiles and self.is_plain and open_regions(named.image) is not None
-            for page in [named] if is_read_in_part else pages_of(named, self.is_plain):
+            regions = open_regions(named.image) if self.in_tiles and self.is_plain else None
+            for page in [Named(named.name, regions)] if regions else pages_of(named, self.is_plain):
                 name = unique_name(page.name, self.names)
                 try:
                     self._add(name, page)
@@ -78,8 +78,10 @@ class Results:
     def _add(self, name: str, page: Named) -> None:
         if {LABEL_MAPS, '..'} & {*Path(name).parts[:-1]}:  # it could replace a label map, or leave the folder
             raise UserError(f'image {name} can have no such place in {self.folder}: name its folder alone.')
-        if isinstance(page.image, Path) and self.folder.resolve() in page.image.resolve().parents:
-            raise UserError(f'image {page.image} is in --out-dir: choose a folder that contains none of the images.')
+        regions = page.image if isinstance(page.image, Regions) else None
+        image = regions.path if regions else page.image
+        if isinstance(image, Path) and self.folder.resolve() in image.resolve().parents:
+            raise UserError(f'image {image} is in --out-dir: choose a folder that contains none of the images.')
         prediction, = self.run(page)
         painted = name[:-len(suffix)] if (suffix := Path(name).suffix).lower() in IMAGE_SUFFIXES else name
         if painted in self.painted:
@@ -90,11 +92,11 @@ class Results:
             self.found[name] = replace(prediction, image=None)  # also if it cannot be painted
         else:
             self._write(self.predictions / f'{painted}.png', prediction.label_map, prediction.palette)
-        self._write(self.folder / f'{painted}.png', self.plot(prediction))
-        if self.is_plain and not self.has_warned and isinstance(page.image, Path):
-            with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(page.image) as image:
-                if has_16_bits(image):
-                    say(f'warning: {page.image} {LOSES_BITS}; this warning is printed once.')
+        self._write(self.folder / f'{painted}.png', self.plot(prediction, regions))
+        if self.is_plain and not self.has_warned and isinstance(image, Path) and not regions:
+            with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(image) as opened:
+                if has_16_bits(opened):
+                    say(f'warning: {image} {LOSES_BITS}; this warning is printed once.')
                     self.has_warned = True
 
     def _write(self, path: Path, pixels: np.ndarray, palette: Any = None) -> None:

@@ -23,6 +23,8 @@ from openmmlab_tools.pictures.images import check_pixels, check_regular, decode,
 from openmmlab_tools.pictures.prediction import Picture
 from openmmlab_tools.storage import TRY, limited
 
+from .regions import Regions
+
 CAMERAS = 100  # OpenCV takes the hundreds of a number for a kind of driver
 NO_SOURCES = bytes, bytearray, memoryview, IOBase, Mapping  # what they yield, such as numbers, is no image
 Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Named | Iterable[Source]'
@@ -31,7 +33,7 @@ Source: TypeAlias = 'str | Path | int | np.ndarray | Tensor | Image.Image | Name
 class Named(NamedTuple):
     """An image, and the name for its results."""
     name: str
-    image: Picture  # a file, or an array `(H, W, 3)`, RGB, uint8; see `images_of`
+    image: Picture | Regions  # a file, or an array `(H, W, 3)`, RGB, uint8; see `images_of`
 
 
 def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: bool = True
@@ -68,7 +70,7 @@ def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -
     Without `as_rgb`, it yields the file itself, because pages of a TIFF may be channels. Raises a UserError if a page
     has more than `max_pixels`.
     """
-    if not as_rgb or isinstance(named.image, np.ndarray):
+    if not as_rgb or isinstance(named.image, np.ndarray | Regions):
         yield named
         return
     with explained(named.image):

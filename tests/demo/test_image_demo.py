@@ -82,7 +82,10 @@ def test_an_image_that_pillow_does_not_open_is_predicted_in_tiles(
     pixels = np.random.default_rng(0).integers(0, 256, (120, 150, 3), np.uint8)
     tifffile.imwrite(tmp_path / 'large.tif', pixels, tile=(32, 32), photometric='rgb')
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 1000)
+    opened, kind = [], tifffile.TiffFile
+    monkeypatch.setattr(tifffile, 'TiffFile', lambda path: opened.append(path) or kind(path))
     assert run(scope, tmp_path / 'large.tif', '--tile', 96, '--max-pixels', 5000) == ''
+    assert opened == [tmp_path / 'large.tif']  # once
     assert 'note: the picture of large.tif shows one of 2 rows and columns' in capsys.readouterr().out
     monkeypatch.undo()
     assert read(out / 'large.png').shape == (60, 75, 3)

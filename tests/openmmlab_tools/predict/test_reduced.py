@@ -10,6 +10,7 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_tools.pictures.prediction import Prediction
 from openmmlab_tools.predict.reduced import reduced
+from openmmlab_tools.predict.regions import open_regions
 
 tifffile = pytest.importorskip('tifffile')
 SIZE = 301, 407
@@ -34,7 +35,7 @@ def test_a_picture_has_every_nth_row_and_column(suffix: str, image: np.ndarray, 
         Image.fromarray(image).save(path)
     label_map = image[..., 0] // 100
     whole = Prediction(SIZE, ('a', 'b', 'c'), label_map=label_map, image=path)
-    small = reduced(whole, MOST)
+    small = reduced(whole, MOST, open_regions(path))
     assert small.size == (101, 136)
     assert np.array_equal(small.image, image[::STEP, ::STEP])
     assert np.array_equal(small.label_map, label_map[::STEP, ::STEP])
@@ -48,7 +49,7 @@ def test_a_file_is_not_in_memory_while_its_picture_is_made(tmp_path: Path) -> No
     whole = Prediction(size, ('a',), label_map=np.zeros(size, np.uint8), image=path)
     tracemalloc.start()
     try:
-        small = reduced(whole, MOST)
+        small = reduced(whole, MOST, open_regions(path))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
