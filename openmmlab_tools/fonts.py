@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from unicodedata import category
 
+from matplotlib.artist import Artist
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, findSystemFonts, fontManager
 from matplotlib.ft2font import FT2Font
@@ -20,13 +22,21 @@ def in_any_script(figure: Figure) -> Iterator[None]:
 
     A warning, once for each text, names letters that the system lacks; a box is drawn instead.
     """
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
+    for text in _texts(figure):
         if not text.get_text().isascii():
             text.set_fontfamily([*text.get_fontfamily(), *fonts_for(text.get_text())])
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', r'Glyph \d+ .* missing from', UserWarning)
         yield
+
+
+def _texts(artist: Artist) -> Iterator[Text]:
+    """Yields the texts in a figure or a part. An axis that is not drawn would make its ticks now, which takes long."""
+    if isinstance(artist, Text):
+        yield artist
+    if not (isinstance(artist, Axis) and not artist.axes.axison):
+        for part in artist.get_children():
+            yield from _texts(part)
 
 
 @cache
