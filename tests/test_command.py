@@ -11,6 +11,7 @@ import pytest
 from cpvt_mm.__main__ import COMMANDS
 from cpvt_mm.version import __version__
 from openmmlab_tools.commands import COMMANDS as GENERAL
+from openmmlab_tools.compat.late_imports import IMPORTERS
 from openmmlab_tools.engine import load_config
 from tests.helpers import ROOT
 from tests.openmmlab_tools.readers.layouts import NO_WORKERS
@@ -97,6 +98,16 @@ def test_importing_the_package_waits_for_no_other_library(run_python: Run) -> No
     long = ('torch._dynamo', 'torch.distributed.tensor', 'transformers', 'huggingface_hub', 'torchvision', 'mmcv',
             'mmdet', 'PIL', 'pandas', 'mmengine.model')
     assert run_python(f'import sys, cpvt_mm; print({{*{long}}} & sys.modules.keys())').stdout == 'set()\n'
+
+
+@pytest.mark.slow
+def test_a_prediction_waits_for_no_package_that_its_model_does_not_use(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, '-X', 'importtime', '-m', 'cpvt_mm', 'predict', 'demo/nuclei/example.png',
+                           '--out-dir', tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    imported = {line.rpartition('|')[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and (tmp_path / 'example.png').is_file() and 'torchvision' in imported
+    unused = tuple(f'{package}.' for package in (*IMPORTERS.values(), 'mmseg', 'pandas', 'onnxruntime', 'openvino'))
+    assert {module for module in imported if f'{module}.'.startswith(unused)} == set()
 
 
 def test_a_detector_does_not_import_the_library_of_segmentors(run_python: Run) -> None:
