@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from threading import RLock
@@ -96,9 +97,9 @@ def real(kind: Any) -> Any:
 class LateModule(ModuleType):
     """A module whose names are stand-ins."""
 
-    def __getattr__(self, name: str) -> Late:
-        if name.startswith('__'):
-            raise AttributeError(name)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):  # such as its version
+            return getattr(import_module(self.__name__), name)
         stand_in = Late(name, (), dict(__module__=self.__name__))
         setattr(self, name, stand_in)
         return stand_in

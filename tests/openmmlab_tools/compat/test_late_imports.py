@@ -106,6 +106,12 @@ def test_packages_are_not_imported_with_the_modules_that_may_use_them(run_python
         assert line == str(imported)
 
 
+def test_what_a_package_says_about_itself_is_read_at_once(run_python: Run) -> None:
+    code = ('import scipy as real; from openmmlab_tools.compat.late_imports import LateModule; '
+            'late = LateModule("scipy"); print(late.__version__ == real.__version__, late.__path__ == real.__path__)')
+    assert run_python(code).stdout == 'True True\n'
+
+
 @pytest.mark.slow
 def test_what_is_imported_late_works_as_if_it_was_imported_at_once(run_python: Run) -> None:
     results = []
@@ -117,6 +123,7 @@ def test_what_is_imported_late_works_as_if_it_was_imported_at_once(run_python: R
     assert results[0]['same'].count(True) == 9
 
 
+@pytest.mark.filterwarnings('ignore:invalid escape sequence')
 def test_all_modules_that_import_these_packages_are_known() -> None:
     """Modules of torchvision, and functions that import what they need, do not matter here."""
     importers = {'mmengine.optim.optimizer.builder': {'transformers'}}  # in a function that it calls
