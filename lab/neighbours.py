@@ -32,7 +32,7 @@ def read_patches(folder: Path) -> tuple[Tensor, Tensor]:
     images = [image for image in read_images([str(folder)]).values() if min(image.shape[1:]) >= SIDE]
     if len(images) < QUERIES:
         raise UserError(f'{folder} has {len(images)} images of at least {SIDE} x {SIDE} pixels, but the figure needs '
-                        f'{QUERIES}: choose another folder for --neighbours.')
+                        f'{QUERIES}: choose another folder of images.')
     return cut_patches(images)
 
 

@@ -1,4 +1,8 @@
 """Distillation: teachers, the loss, crops, and the command."""
+import multiprocessing
+import os
+import runpy
+import signal
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -17,7 +21,7 @@ from cpvt_mm.distilling import Distillation, UnlabelledCrops, find_images, read_
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.teachers import find_weights, make_teacher, to_timm
 from openmmlab_tools.checkpoints.reading import read_weights
-from tests.helpers import refusal
+from tests.helpers import ROOT, refusal
 from tests.pictures import is_drawn, random_image
 from tests.tools.conftest import Run
 
@@ -105,30 +109,43 @@ def test_large_images_become_small(tmp_path: Path) -> None:
 
 
 def test_crops_come_from_images_of_any_mode_and_size(tmp_path: Path) -> None:
+    (tmp_path / 'more').mkdir()
+    (tmp_path / 'notes.txt').write_text('no image')
+    Image.new('CMYK', (64, 48), (0, 0, 0, 205)).save(tmp_path / 'more/cmyk.jpg', quality=100)
     Image.new('L', (9, 7), 50).save(tmp_path / 'grey.png')
     Image.fromarray(np.full((7, 9), 50 << 8, dtype=np.uint16)).save(tmp_path / 'sixteen_bits.png')
     Image.new('RGBA', (1, 1), (50, 50, 50, 255)).save(tmp_path / 'pixel.png')
     crops = UnlabelledCrops([str(tmp_path)], 32)
     assert {tuple(sample['inputs'].unique().tolist()) for sample in crops.data_list} == {(50,)}
-    assert all(crops[i]['inputs'].shape == (3, 32, 32) for i in range(3))
+    assert len(crops) == 4 and all(sample['inputs'].shape == (3, 32, 32) for sample in crops)
+
+
+def test_images_are_turned_as_their_exif_data_says(tmp_path: Path) -> None:
+    exif, pixels = Image.Exif(), np.zeros((16, 48, 3), np.uint8)
+    exif[0x0112] = 6  # a quarter turn clockwise
+    pixels[:, :16] = 255
+    Image.fromarray(pixels).save(tmp_path / 'turned.jpg', exif=exif)
+    image = read_small(tmp_path / 'turned.jpg')
+    assert image.shape == (3, 48, 16) and image[:, :16].min() > 200 and image[:, 16:].max() < 50
 
 
 def test_images_that_cannot_be_used_are_named_together(tmp_path: Path, pictures: Path) -> None:
     (tmp_path / 'none').mkdir()
-    assert 'none has no images' in refusal(find_images, [str(pictures), str(tmp_path / 'none')])
+    Image.new('L', (9, 7)).save(tmp_path / 'none/moving.gif')
+    assert 'none has no images (.jpg, ' in refusal(find_images, [str(pictures), str(tmp_path / 'none')])
     for path in (tmp_path / 'nothing', pictures / '0.png'):
         assert f'{path} is not a folder' in refusal(find_images, [str(path)])
     (pictures / 'text.png').write_text('no image')
-    (pictures / 'empty.jpg').touch()
     (pictures / 'cut.png').write_bytes((pictures / '0.png').read_bytes()[:2000])
     (pictures / 'link.png').symlink_to('nowhere.png')
     (pictures / 'folder.png').mkdir()
     frames = [Image.new('RGB', (9, 9), colour) for colour in ('red', 'blue')]
-    frames[0].save(pictures / 'pages.tif', save_all=True, append_images=frames[1:])
+    for name in ('pages.tif', 'moving.webp'):
+        frames[0].save(pictures / name, save_all=True, append_images=frames[1:])
     told = refusal(UnlabelledCrops, [str(pictures)], 32)
     assert told.startswith('5 of 15 images cannot be used: ') and told.endswith('replace them.')
-    for name in ('cut.png cannot be read', 'empty.jpg cannot be read', 'link.png cannot be read',
-                 'pages.tif has 2 images', 'text.png cannot be read'):
+    for name in ('cut.png cannot be read', 'link.png cannot be read',
+                 'moving.webp has 2 images', 'pages.tif has 2 images', 'text.png cannot be read'):
         assert f'{pictures / name}' in told
     assert read_images([str(pictures / 'more')]).keys() == {*(pictures / 'more').iterdir()}
 
@@ -160,6 +177,14 @@ def test_a_teacher_without_maps_or_weights_is_one_sentence(monkeypatch: pytest.M
         make_teacher, 'resnet17')
 
 
+def test_a_teacher_of_one_size_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+    monkeypatch.setattr(timm, 'create_model', lambda name, pretrained=False: create(name))
+    model = Distillation('pyramid-cpvt-nano', 'swin_tiny_patch4_window7_224')
+    assert refusal(model, torch.zeros(2, 3, 64, 64, dtype=torch.uint8), 'loss').startswith(
+        'the teacher swin_tiny_patch4_window7_224 cannot read crops of 64 x 64 pixels (AssertionError: ')
+
+
 @pytest.mark.parametrize('name', ['dinov2-small', 'dinov3-small'])
 def test_a_plain_transformer_teaches_its_patches_and_their_means(name: str, fake_released: Callable[[str], dict]
                                                                  ) -> None:
@@ -170,10 +195,69 @@ def test_a_plain_transformer_teaches_its_patches_and_their_means(name: str, fake
     torch.testing.assert_close(coarse[0, :, 1, 2], fine[0, :, 2:, 4:].mean((1, 2)))
 
 
+def die_in_iteration(number: int, weights: Path, arguments: list[str]) -> None:
+    """Runs the command with a teacher's weights, and kills this process when the command has started an iteration."""
+    forward, iterations = Distillation.forward, iter(range(1, number + 1))
+
+    def forward_or_die(model: Distillation, *inputs: object, **options: object) -> object:
+        if next(iterations) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return forward(model, *inputs, **options)
+
+    Distillation.forward = forward_or_die
+    teachers.find_weights = lambda name: weights
+    sys.argv = ['distil', *arguments]
+    runpy.run_path(str(ROOT / 'tools/misc/distil.py'), run_name='__main__')
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures('random_teacher')
-def test_more_iterations_continue_a_training_as_if_it_had_not_ended(run_tool: Run, pictures: Path, tmp_path: Path,
-                                                                    capsys: pytest.CaptureFixture) -> None:
+def test_one_image_smaller_than_a_crop_is_enough_and_a_work_dir_that_cannot_be_written_is_told(
+        run_tool: Run, tmp_path: Path) -> None:
+    (tmp_path / 'images').mkdir()
+    random_image(tmp_path / 'images/image.png', 40, 30)
+
+    def run(work_dir: Path) -> str:
+        return run_tool('misc/distil.py', tmp_path / 'images', '--iters', 1, '--batch-size', 2, '--side', 64,
+                        '--work-dir', work_dir)
+
+    assert run(tmp_path / 'work') == '' and (tmp_path / 'work/pyramid-cpvt-nano.safetensors').exists()
+    file = tmp_path / 'work/curve.png'
+    assert run(file / 'a').startswith(f'error: {file}/a cannot be used (Not a directory): choose another path')
+    assert 'choose a folder outside the images.' in run(tmp_path / 'images/work')
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('random_teacher')
+def test_a_killed_training_continues_as_if_it_had_not_been_killed(
+        run_tool: Run, pictures: Path, tmp_path: Path, teacher_weights: Path, capsys: pytest.CaptureFixture) -> None:
+    def arguments(name: str, iterations: int) -> list[str]:
+        options = f'--iters {iterations} --batch-size 2 --side 64'.split()
+        return [str(pictures), *options, '--work-dir', str(tmp_path / name)]
+
+    for name, iterations in (('whole', 4), ('killed', 2)):
+        assert run_tool('misc/distil.py', *arguments(name, iterations)) == ''
+    process = multiprocessing.get_context('spawn').Process(
+        target=die_in_iteration, args=(2, teacher_weights, arguments('killed', 4)))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    capsys.readouterr()
+    assert run_tool('misc/distil.py', *arguments('killed', 4)) == ''
+    assert 'after iteration 2\n' in capsys.readouterr().out
+    whole, killed = (read_weights(tmp_path / name / 'pyramid-cpvt-nano.safetensors').tensors
+                     for name in ('whole', 'killed'))
+    assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('random_teacher')
+def test_more_iterations_continue_a_training_as_if_it_had_not_ended(
+        run_tool: Run, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+        ) -> None:
+    made = []
+    monkeypatch.setattr(distilling, 'make_teacher', lambda name: made.append(name) or make_teacher(name))
+
     def student(name: str, *iterations: int) -> dict[str, Tensor]:
         for count in iterations:
             assert run_tool('misc/distil.py', pictures, '--iters', count, '--batch-size', 2, '--side', 64,
@@ -181,6 +265,7 @@ def test_more_iterations_continue_a_training_as_if_it_had_not_ended(run_tool: Ru
         return read_weights(tmp_path / name / 'pyramid-cpvt-nano.safetensors').tensors
 
     whole, resumed = student('whole', 4), student('resumed', 2, 4)
+    assert made == ['lite0'] * 3  # once in a run
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert {tensor.dtype for tensor in whole.values()} == {torch.float16}
     average = read_weights(str(find_latest_checkpoint(str(tmp_path / 'whole')))).tensors
@@ -193,4 +278,5 @@ def test_more_iterations_continue_a_training_as_if_it_had_not_ended(run_tool: Ru
         assert curve.width < 2 * curve.height  # there is no second panel, because there was no validation
     assert 'Wrote' in capsys.readouterr().out
     assert 'nothing is not a folder' in run_tool('misc/distil.py', tmp_path / 'nothing', '--work-dir', tmp_path / 'no')
+    assert not (tmp_path / 'no').exists() and made == ['lite0'] * 3
     assert run_tool('misc/distil.py', pictures, '--batch-size', 1).startswith('error: --batch-size is 1, but must be a')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cpvt_mm.zoo.members import PYRAMIDS
 from openmmlab_tools.cli import command_parser
-from openmmlab_tools.errors import check_range, say
+from openmmlab_tools.errors import UserError, check_range, say
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -67,13 +67,15 @@ def run(args: argparse.Namespace) -> None:
         check_range(f'--{option.replace("_", "-")}', getattr(args, option), least, is_whole=True)
     from mmengine.runner import find_latest_checkpoint
 
-    from cpvt_mm.distilling import Distillation, write_student
-    from openmmlab_tools.checkpoints.fitting import load_weights
+    from cpvt_mm.distilling import find_images, write_student
     from openmmlab_tools.engine import train
+    find_images(args.folders)  # before a teacher is downloaded
+    for folder in args.folders:
+        if args.work_dir.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f'--work-dir {args.work_dir} is in {folder}, so its loss curve would become a training '
+                            'image: choose a folder outside the images.')
     train(run_config(args), resume='auto')
-    model = Distillation(args.arch, args.teacher)
-    load_weights(model, str(find_latest_checkpoint(str(args.work_dir))))
     weights = args.work_dir / f'{args.arch}.safetensors'
-    write_student(model, weights)
+    write_student(str(find_latest_checkpoint(str(args.work_dir))), weights)
     say(f"Wrote {weights}, the weights of {args.arch}. To start from them, set model.backbone.init_cfg="
         f"dict(type='Pretrained', checkpoint='{weights}') in your config.")
