@@ -138,11 +138,14 @@ def load_predict(config: str, checkpoint: str, score_thr: float, options: Mappin
 def figure_of(results: dict[str, dict[int, Agreement]], title: str) -> Figure:
     figure = Figure(figsize=(9, 4.5), layout='constrained')
     axes = figure.subplots()
+    have_scores = {any(agreement.score_change is not None for agreement in agreements.values())
+                   for agreements in results.values()}
+    measures = {True: 'share of detections that stay', False: 'mIoU with the moved label map'}
     for marker, (name, agreements) in zip(MARKERS, results.items(), strict=False):
         axes.plot([*agreements], [agreement.kept for agreement in agreements.values()], marker=marker,
                   markersize=4, label=label(name))
-    axes.set(title=title, xlabel='shift to the right and down, pixels', ylabel='kept detections, or mIoU',
-             ylim=(0, 1.03))
+    axes.set(title=title, xlabel='shift to the right and down, pixels', ylim=(0, 1.03), xticks=range(0, SPACE + 1, 8),
+             ylabel=' or '.join(name for has_scores, name in measures.items() if has_scores in have_scores))
     axes.grid(alpha=0.3)
     axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
     return figure

@@ -189,7 +189,7 @@ class Report:
         true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
         image = read_view(self.paths[suspect['file_name']])
         rows, columns = _around(image.shape[:2], suspect['bbox'])
-        part = _brightened(image[rows, columns])
+        part = brightened(image[rows, columns])
         factor = max(1, CLOSE_UP // max(part.shape[:2]))
         close = cv2.resize(part, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC)
         boxes = (_corners([*true, suspect]) - [columns.start, rows.start] * 2) * factor
@@ -253,7 +253,7 @@ def _around(shape: Sequence[int], box: Sequence[float]) -> tuple[slice, slice]:
     return part(top + height / 2, shape[0]), part(left + width / 2, shape[1])
 
 
-def _brightened(image: np.ndarray) -> np.ndarray:
+def brightened(image: np.ndarray) -> np.ndarray:
     """Returns an image, uint8, brightened if 99 % of its values are below `DARK`, so that these reach it."""
     bright = max(float(np.quantile(image, 0.99)), 1)
     return image if bright >= DARK else np.minimum(image * (DARK / bright), 255).astype(np.uint8)
