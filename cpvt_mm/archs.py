@@ -52,7 +52,7 @@ class PyramidArch:
         check_above('arch: embed_norm_eps', self.embed_norm_eps, 0)
         if self.cls_token and (self.mlp_mode != 'linear' or self.sr_mode == 'pool' or self.sr_ratios[-1] > 1):
             raise ValueError('arch: cls_token is True, but the last stage has convolutions or spatial reduction, which '
-                             'take cells only: leave cls_token out, as PVT v2 does.')
+                             'support only cells: set cls_token to False, as PVT v2 does.')
 
 
 @dataclass(frozen=True)

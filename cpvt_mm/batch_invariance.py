@@ -87,7 +87,7 @@ def predict_each(model: Any, predict: Callable[..., list[Any]], images: Tensor, 
     predictions = []
     for i, size in enumerate(info.sizes):
         padded = size_alone(model.data_preprocessor, size)
-        image = images[i:i + 1, :, :padded[0], :padded[1]].clone()  # a copy, which does not carry the other sizes
+        image = images[i:i + 1, :, :padded[0], :padded[1]].clone()  # without the sizes of the other images
         BatchInfo.of_images(image, [size]).attach(image)
         sample = samples and describe_alone(samples[i], size, padded)
         with given_maps(model.backbone, maps and model.backbone.fit_outputs(
@@ -132,8 +132,8 @@ class Queries:
     def __init__(self, detector: 'DeformableDETR') -> None:
         self.detector = detector
         self.total = detector.num_queries
-        detector.bbox_head.test_cfg = copy.copy(detector.bbox_head.test_cfg)  # that of the config stays as it is
-        self.max_per_img = detector.bbox_head.test_cfg.get('max_per_img')  # None: as many as there are queries
+        detector.bbox_head.test_cfg = copy.copy(detector.bbox_head.test_cfg)  # the config keeps its dict
+        self.max_per_img = detector.bbox_head.test_cfg.get('max_per_img')  # None: one box for each query
         detector.encoder.register_forward_pre_hook(self.choose, with_kwargs=True)
         detector.decoder.register_forward_pre_hook(self.cut, with_kwargs=True)
 
@@ -147,8 +147,8 @@ class Queries:
             head.test_cfg['max_per_img'] = min(self.max_per_img, choices)
         if locations < self.total:
             # mmengine logs the same warning once.
-            print_log(f'images with fewer locations than num_queries={self.total} have a query for each location, and '
-                      'no more boxes.', 'current', logging.WARNING)
+            print_log(f'images with fewer locations than num_queries={self.total} use one query for each location, '
+                      'so the model predicts fewer boxes for them.', 'current', logging.WARNING)
 
     def cut(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             ) -> tuple[tuple[Any, ...], dict[str, Any]]:

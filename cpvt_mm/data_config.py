@@ -59,7 +59,7 @@ class _Start:
     sentences: list[str]  # about its weights, and what it cannot keep
 
     def changes(self) -> dict[str, Any]:
-        """Returns what a config that inherits from the old one changes."""
+        """Returns the changes in a config that inherits from the old config."""
         hooks = self.new.get('custom_hooks')
         return {key: delta for key in ('model', 'optim_wrapper', 'auto_scale_lr') if (
             delta := to_delta(self.old.get(key) or {}, self.new.get(key) or {}))} | (
@@ -127,7 +127,7 @@ def _choose_model(asked: ConfigOptions, task: str, base: str | None, model: Conf
     name = base or str(CONFIGS / BASES[task][FOR_CPU.index(arch) + 1 if arch in FOR_CPU else 0])
     old, sentences = model or read_config(name), list[str]()
     if asked.random_weights and load_from:
-        raise UserError(f'the model starts from {load_from}: leave --random-weights out, or name only its config.')
+        raise UserError(f'the model starts from {load_from}: leave --random-weights out, or pass only its config.')
     new = copy.deepcopy(old)
     if arch:
         checkpoint, sentence = weights_of(arch, asked.random_weights)

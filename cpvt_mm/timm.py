@@ -116,7 +116,7 @@ class Classifier(TimmModel):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Replaces the classifier by a random one, with the device, dtype and mode of the backbone.
+        """Replaces the classifier by a random classifier, with the device, dtype and mode of the backbone.
 
         `global_pool` accepts the values of the class. Defaults to None, which keeps the present value.
         """

@@ -110,7 +110,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
+    """Returns a checkpoint, or the last checkpoint of a work dir; raises a UserError if there is none."""
     checkpoint = Path(WorkDir(path).last_checkpoint([]) or path) if path.is_dir() else path
     if not checkpoint.is_file():
         raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')

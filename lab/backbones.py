@@ -69,7 +69,7 @@ class Setting:
 class Step:
     """A repeatable forward pass or training step of a model.
 
-    `format` is None if its maps cannot be compared with those of PyramidCPVT.
+    `format` is None if its maps cannot be compared with the maps of PyramidCPVT.
     """
     model: nn.Module
     run: Callable[[], object]
@@ -128,7 +128,7 @@ class Backbones:
     def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
         """Counts a call with fused and with plain attention; weights and images have the setting's dtype.
 
-        Python's calls are those of one image of 64 x 64 pixels, or of the several sizes, on the CPU.
+        Python's calls are counted for one image of 64 x 64 pixels, or of the several sizes, on the CPU.
         """
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
         call()  # makes the gradients of the outputs

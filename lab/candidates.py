@@ -67,7 +67,7 @@ class Peer:
     Attributes:
         load: Imports the library and returns the class.
         arguments: Returns the constructor's arguments for the size of an arch, without the drop path rate.
-        format: The format of its weights, if it can have those of `PyramidCPVT`.
+        format: The format of its weights, if it can load the weights of `PyramidCPVT`.
     """
     load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]

@@ -22,7 +22,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Gap:
-    """How much a cell is above another one, for each seed that both have."""
+    """The difference between two cells, for each seed that both have."""
     cell: Cell
     below: Cell
 

@@ -41,7 +41,7 @@ def read_study(path: str | Path) -> Study:
     """Reads a study from a config file with these variables:
 
     - `variants`: a dict from names to dicts with `config`, `options` or both.
-    - `config`: the config file of variants without one. Paths of configs are relative to the study's folder.
+    - `config`: the config file of variants without a config. Paths of configs are relative to the study's folder.
     - `tests`: a dict from names to options. Defaults to one test of the unchanged config.
     - `metrics`: a list of names.
 

@@ -29,8 +29,8 @@ class CfgOptions(Action):
             if '=' not in option:
                 parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
             if DICT.search(option):  # mmengine would take it for text
-                parser.error(f'{option_string} {option} has a dict, which cannot be given here: write its keys, as '
-                             'default_hooks.early_stopping.type=EarlyStoppingHook, or change the config')
+                parser.error(f'{option_string} {option} has a dict, which this option does not accept: set each key, '
+                             'such as default_hooks.early_stopping.type=EarlyStoppingHook, or change the config')
         from mmengine.config import DictAction  # imports torch
         try:
             DictAction(self.option_strings, self.dest)(parser, namespace, values, option_string)
@@ -43,7 +43,7 @@ def run_package() -> None:
     """Runs the package that has the name of the program, as `python -m` does, but without importing it at first."""
     package = find_spec(Path(sys.argv[0]).stem)
     if not package or not package.origin:
-        raise UserError(f'{sys.argv[0]} has not the name of a package: call the program by its own name.')
+        raise UserError(f'{sys.argv[0]} is not the name of a package: rename the program to its original name.')
     run_path(str(Path(package.origin).with_name('__main__.py')), run_name='__main__')
 
 
@@ -71,7 +71,7 @@ def start(module: str, package: str = '') -> None:
 
 def run_command(program: str, commands: Mapping[str, Command], begin: Callable[[str], object], version: str = ''
                 ) -> None:
-    """Begins the command that the first argument names with its module; without one, lists what each command does.
+    """Begins the command that the first argument names, with its module. Without an argument, lists all commands.
 
     `--version` prints a `version`.
     """

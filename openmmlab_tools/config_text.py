@@ -123,7 +123,8 @@ def find(place: str) -> Any:
 
 
 def registered(scope: str) -> Iterator[tuple[Any, str]]:
-    """Yields registered classes and functions with names in this default scope; the last is that of their own package.
+    """Yields registered classes and functions with their names in this default scope; the last name is valid in their
+    own package.
     """
     for root in {id(one): one for one in vars(mmengine.registry).values() if isinstance(one, Registry)}.values():
         own = root.children.get(scope, root)

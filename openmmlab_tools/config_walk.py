@@ -4,7 +4,7 @@ from typing import Any
 
 
 def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields all dicts in nested dicts and lists, outer ones first, each with its path of keys."""
+    """Yields all dicts in nested dicts and lists, outer dicts first, each with its path of keys."""
     if isinstance(value, dict):
         yield path, value
         for key, item in value.items():

@@ -76,8 +76,8 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def as_sentence(fault: str, todo: str, *passed: type[Exception]) -> Iterator[None]:
-    """Makes a UserError of errors in the `with` block, which calls code that can raise any: the fault, why, and what to
-    do. UserErrors and errors that are `passed` stay.
+    """Converts errors in the `with` block to a UserError, which states the fault, the cause, and what to do. UserErrors
+    and errors that are `passed` stay unchanged.
     """
     try:
         yield
@@ -100,7 +100,7 @@ def sentence(error: UserError) -> str:
 
 
 def _tell(error: Exception) -> str | None:
-    """Returns what a user is told of an error, in one line; None for those that need a traceback."""
+    """Returns the sentence that explains an error to a user; None for an error that needs a traceback."""
     if isinstance(error, UserError):
         return sentence(error)
     if isinstance(error, FileNotFoundError) and (path := missing_file(error)):

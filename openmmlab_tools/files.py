@@ -52,7 +52,7 @@ def near(path: str | Path) -> str:
 
 
 def what_is(path: str | Path) -> str:
-    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'."""
+    """Returns '' for a file that can be read, and else a clause such as 'is a folder' or 'does not exist'."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -83,8 +83,8 @@ def check_free(path: Path) -> None:
 
 
 def read_state(path: Path, parse: Callable[[str], T], todo: str) -> T | None:
-    """Returns what `parse` makes of the text of a small file that a run leaves; None if there is no such file. If it
-    cannot be read or parsed, as one that is cut, a UserError names it, and says what to do.
+    """Reads a small text file that a run has left, and returns what `parse` returns for it; None if there is no file.
+    Raises a UserError with the path and `todo` if the file cannot be read or parsed, for example because it is cut.
     """
     what = what_is(path)
     if what == 'does not exist':
@@ -143,8 +143,9 @@ def to_bytes(content: dict[str, Any], safetensors: bool = False, meta: Mapping[s
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
-    Its file `.lock` is locked, and `.holder` says by whom. This process may hold it twice, as after a run that failed.
+    """Holds a folder for this process in the `with` block; raises a UserError if another process holds it. If this
+    process dies, the folder is free again. The file `.lock` in the folder is locked, and `.holder` names the process.
+    The same process can hold a folder twice, for example after a run that failed.
     """
     path, holder, is_new = folder / '.lock', folder / '.holder', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -190,10 +191,11 @@ def named(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes what `whole_file` of killed processes left, by the final names in a folder, which may have wildcards.
+    """Removes temporary files that `whole_file` left in a folder because its process was killed. `names` are the final
+    names of the files, and may contain wildcards.
 
-    Files of this process go, too: a process of the same number was killed in another container. On file systems of many
-    machines, `held` keeps those that are at work apart.
+    Files with the number of this process are removed as well, because a process with the same number was killed in
+    another container. On a file system that many machines share, `held` separates the processes that still run.
     """
     for name in names:
         for path in folder.glob(f'{name}.*.tmp*'):

@@ -87,13 +87,13 @@ class HubMixin(nn.Module, PyTorchModelHubMixin):
         unnamed = config.pop(kinds.get(inspect.Parameter.VAR_POSITIONAL, ''), ())
         config |= config.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ''), {})
         if unnamed:
-            raise UserError(f'{type(self).__name__} got {unnamed} without names, which config.json cannot hold: build '
-                            'it with name=value.')
+            raise UserError(f'{type(self).__name__} was built with {unnamed} without names, which config.json cannot '
+                            'store: pass these arguments as name=value.')
         config = {name: value for name, value in config.items() if name not in ('self', 'init_cfg')}
         for name, value in config.items():
             try:
                 json.dumps(value)
             except TypeError as error:
-                raise UserError(f'{name} of the {type(self).__name__} is {value!r}, which config.json cannot hold: '
-                                'build the model with names in place of classes.') from error
+                raise UserError(f'{name} of the {type(self).__name__} is {value!r}, which config.json cannot store: '
+                                'pass the name of a class in place of the class.') from error
         return config

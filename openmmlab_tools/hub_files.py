@@ -39,8 +39,8 @@ def load_from_hub(cls: type[Model], load: Callable[..., Model], source: str | Pa
     except OSError as error:
         if not away:
             raise
-        raise UserError(f'{source} is not in the cache of the Hugging Face hub, and cannot be fetched ({away}): '
-                        'check the network, or name a folder.') from error
+        raise UserError(f'{source} is not in the cache of the Hugging Face hub, and cannot be downloaded ({away}): '
+                        'check the network, or pass a local folder.') from error
     except UserError:
         raise
     except Exception as error:  # from a damaged file, the constructor, or load_state_dict

@@ -26,8 +26,8 @@ def require(*modules: str) -> None:
             imported = importlib.import_module(module)
             version = str(getattr(imported, '__version__', 'unknown'))
             if version.partition('.')[0] != MAJOR.get(module, version.partition('.')[0]):
-                raise ImportError(f'{next(iter(imported.__path__))} is found first, of version {version}, not '
-                                  f'{MAJOR[module]}: take its folder out of PYTHONPATH, or rename it')
+                raise ImportError(f'Python imports version {version} from {next(iter(imported.__path__))}, but version '
+                                  f'{MAJOR[module]} is required: remove its folder from PYTHONPATH, or rename it')
             if module in MAJOR and not __debug__:  # python -O has left out the library's asserts on versions
                 exec(compile(inspect.getsource(imported), module, 'exec', optimize=0), {**vars(imported)})
             if module in WITH_MODELS:

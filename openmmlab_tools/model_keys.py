@@ -20,7 +20,8 @@ OTHER_PARTS = ('backbone', 'neck', 'data_preprocessor', 'rpn_head', 'reid', 'tra
 # two heads compare regions with texts; their `num_classes` is the largest number of texts. A `semantic_head` with
 # `num_classes` is for label maps that are given in addition to objects.
 OTHER_HEADS = ('STDCHead', 'LinearReIDHead', 'LinearClsHead', 'VPDDepthHead', 'GroundingDINOHead', 'ATSSVLFusionHead')
-# What a model requires in addition to images with boxes, masks or label maps, by keys that only such models have.
+# Requirements of some models, in addition to images with boxes, masks or label maps, by keys that only these models
+# have.
 DEMANDS = {
     'language_model': 'the names of classes as texts',
     'tracker': 'videos', 'track_head': 'videos', 'reid': 'videos',

@@ -65,7 +65,7 @@ def _clip(clip: Callable[..., Any], order: Mapping[nn.Parameter, int], parameter
 
 
 def _firsts(groups: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Returns for each group the number of the first one with the same options."""
+    """Returns for each group the number of the first group with the same options."""
     options = [{key: value for key, value in group.items() if key != 'params'} for group in groups]
     return [options.index(option) for option in options]
 

@@ -88,7 +88,7 @@ def _unsigned(found: re.Match[str]) -> str:
 
 @lru_cache(1)
 def _pattern(forms: frozenset[str]) -> re.Pattern[str]:
-    # The longest first, because one may begin with another. Words and numbers are others in longer ones.
+    # The longest first, because a secret may begin with another secret. Short words and numbers must stand alone.
     return re.compile('|'.join(rf'(?<![\w.]){re.escape(form)}(?!\w)' if re.fullmatch(r'[a-z_]{1,12}|[\d.]{1,12}', form)
                                else re.escape(form) for form in sorted(forms, key=len, reverse=True)))
 
@@ -159,7 +159,7 @@ def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:
 
 
 def _remember(found: list[tuple[object, str]], others: str) -> None:
-    """Adds secrets to those that are known: short ones, and words of the config, only together with their names."""
+    """Remembers secrets. Short secrets, and words in the config, are only hidden where they follow their names."""
     for name, secret in found:
         scheme, _, credential = secret.partition(' ')
         parts = {secret, secret.strip(), *secret.splitlines(), credential * (scheme.lower() in ('basic', 'bearer'))}

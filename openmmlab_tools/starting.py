@@ -1,4 +1,4 @@
-"""Whether arguments of a command are being parsed. Packages then import nothing that takes long, so that help, and what
+"""Marks that a command parses its arguments. Packages then import nothing slow, so that help and errors in arguments
 is wrong with a word, are there at once.
 """
 import sys

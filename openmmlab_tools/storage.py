@@ -141,8 +141,7 @@ def limited(path: str, action: Callable[[], T], size: Callable[[], int], seconds
     except Exception as error:  # each store has errors of its own
         reason = str(error) if isinstance(error, TooLong) else explain(error)
         if isinstance(error, PermissionError):
-            raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
-                            ) from error
+            raise UserError(f'{path} cannot be accessed ({reason}): check the keys and their permissions.') from error
         raise UserError(f'{path} cannot be read or written ({reason}): check the address, and whether this machine '
                         'reaches the store.') from error
 

@@ -46,7 +46,7 @@ def test_a_command_has_the_options_of_its_tool(command: str, tool: str, run_tool
 @pytest.mark.parametrize('option, words', [
     ('a', 'has no value: write a=VALUE'), ('a=[1,b(2,3)]', 'has a list that cannot be read'),
     ('a=[(1]', 'has a list that cannot be read'),
-    *((f'custom_hooks={hook}', 'has a dict, which cannot be given here: write its keys') for hook in (
+    *((f'custom_hooks={hook}', 'has a dict, which this option does not accept: set each key') for hook in (
         "[dict(type='EarlyStoppingHook', patience=3)]", "[{'type':'EarlyStoppingHook'}]"))])
 def test_an_option_of_the_config_that_cannot_be_read_is_told(option: str, words: str, run_tool: Run, capsys: Capture
                                                              ) -> None:

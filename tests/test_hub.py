@@ -148,9 +148,10 @@ def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) ->
     file, known = tmp_path / 'config.json', dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
     file.write_text(json.dumps(json.loads(file.read_text()) | known))  # keys that the hub knows are no arguments
     assert_same(model, Named.from_pretrained(tmp_path))
-    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the model with names'):
+    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*pass the name of a class'):
         CPVT(NARROW_PLAIN, position_encoding=dict(type=PEG)).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"Named got \('nano',\) without names, .*: build it with name=value\."):
+    with pytest.raises(UserError, match=r"Named was built with \('nano',\) without names, .*: pass these arguments as "
+                                        r"name=value\."):
         Named('nano').save_pretrained(tmp_path)
 
 

@@ -195,7 +195,7 @@ def with_averages(root: Path) -> None:
     (changed(voc, yolo), {}, 'has Pascal VOC (Annotations/a.xml) and YOLO (labels/train/a.txt). Pass'),
     (changed(yolo, lambda root: (root / 'images/train/a.jpg').write_bytes(b'')), {}, 'train/a.jpg cannot be read'),
     (changed(label_maps, lambda root: cut(root / 'train/masks/a_mask.png')), {}, 'a_mask.png cannot be read'),
-    (changed(label_maps, lambda root: save(root / 'train/masks/a_mask.png', PIXELS)), {}, 'name one with --col'),
+    (changed(label_maps, lambda root: save(root / 'train/masks/a_mask.png', PIXELS)), {}, 'pass one with --col'),
     (partial(label_maps, labels=(255,)), {}, 'with the values 255. Classes must'),
     (partial(yolo, line='7 0.2 0.2 0.1 0.1'), {}, "a.txt has '7 0.2 0.2 0.1 0.1' in line 1, but "),
     (partial(yolo, line='0 0.2 0.2 nan 1'), {}, 'in line 1, but a line must'),
@@ -253,7 +253,7 @@ def test_validation_may_be_another_file_or_folder(data: Path, tmp_path: Path) ->
         assert {split: len(own) for split, own in found.splits.items()} == dict(train=8, val=4)
     voc(tmp_path / 'boxes')
     voc(tmp_path / 'more', xml=XML.replace('{name}', 'dog'))
-    assert 'name data of the same kind' in refusal(find_data, source, val=str(tmp_path / 'boxes'))
+    assert 'pass labels of the same kind' in refusal(find_data, source, val=str(tmp_path / 'boxes'))
     shutil.rmtree(tmp_path / 'more/ImageSets')
     own = loaded(find_data(tmp_path / 'boxes', val=str(tmp_path / 'more')), tmp_path / 'out')['val']
     assert {own.get_data_info(index)['instances'][0]['bbox_label'] for index in range(4)} == {1}

@@ -106,7 +106,7 @@ def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, caps
     odd = odd_config(data)
     train(odd)
     shown = capsys.readouterr().out
-    assert shown.count('have no secrets (') == 1 and 'to use a copy, set the variables of the store' in shown
+    assert shown.count('do not contain its secrets (') == 1 and "set the store's environment variables" in shown
     assert not CONTROLS.search(shown.replace('\n', ''))
     texts = [path for path in Path('work').rglob('*') if path.suffix in ('.py', '.log', '.json', '.txt')]
     assert {'my.py', 'config.py', 'validations.json'} <= {path.name for path in texts}

@@ -1,5 +1,5 @@
-# As for DINOv3. Its patches have 14 pixels, so the strides are 3.5, 7, 14, 28 and 56, which anchors and RoIs need to
-# know. The scale keeps the anchors of the other configs, 32 to 512 pixels.
+# The config for DINOv3, with patches of 14 pixels. So the strides are 3.5, 7, 14, 28 and 56, and anchors and RoIs must
+# use them. The scale keeps the anchors of the other configs, 32 to 512 pixels.
 _base_ = ['../cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py', '../_base_/models/dinov2_s.py']
 model = dict(
     data_preprocessor=dict(pad_size_divisor=14),

@@ -51,7 +51,9 @@ class PositionEncoding(nn.Module):
         self.register_load_state_dict_pre_hook(_fit_weights)
 
     def acts_at(self, point: str) -> bool:
-        """Returns whether it acts at one of `POINTS`; asked once. Defaults to whether the method is overridden."""
+        """Returns whether the encoding acts at a point of `POINTS`; called once. Defaults to whether the method is
+        overridden.
+        """
         return getattr(type(self), point) is not getattr(PositionEncoding, point)
 
     def acts_after(self, position: int) -> bool:
@@ -86,7 +88,9 @@ class PositionEncoding(nn.Module):
         return None
 
     def init_parameters(self) -> None:
-        """Sets initial values after the backbone has set those of linear layers and convolutions. Default: none."""
+        """Sets initial values, after the backbone has initialised linear layers and convolutions. Does nothing by
+        default.
+        """
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Adapts weights for another grid or number of dimensions to this encoding, in place; the default adapts none.

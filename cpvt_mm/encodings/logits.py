@@ -17,7 +17,7 @@ EXACT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
 
 
 def as_channels(of_queries: Tensor, of_keys: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Returns the channels whose products in a dtype are those of two factors: R, or 3 R in half precision."""
+    """Returns channels whose products in a dtype equal the products of two factors: R, or 3 R in half precision."""
     if dtype not in EXACT_BITS:
         return of_queries, of_keys
     (high, low), (key_high, key_low) = split(of_queries, dtype), split(of_keys, dtype)

@@ -34,7 +34,7 @@ class ContinuousRelativePE(OffsetBias):
     """Adds a bias to each logit. A small network computes the bias from the offset of the key on a logarithmic scale.
 
     This is the bias of Swin Transformer V2 (arXiv 2111.09883, section 3.3), for whole grids: `16 * sigmoid(MLP(y, x))`.
-    With d an offset in query tokens along one axis, divided by the largest one for an image of the backbone's
+    With d an offset in query tokens along one axis, divided by the largest offset for an image of the backbone's
     `img_size`, the coordinate is `sign(d) * log2(1 + 8 * |d|) / log2(8)`. Set `img_size` to the size of images in
     training.
     Each block has an MLP of two linear layers, of std 0.02 as in the original code. The bias needs memory for every

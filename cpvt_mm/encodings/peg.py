@@ -34,7 +34,7 @@ class PEG(PositionEncoding):
             weights. Every stage must have these blocks. Defaults to (0,).
         target: 'tokens'; or 'qk', only the input of queries and keys of the next block. Defaults to 'tokens'.
         trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
-        bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
+        bias: Whether the convolutions have a bias (separable convolutions: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
         padding: The values outside of the grid: 'zeros', or 'replicate', 'reflect' or 'circular', the `padding_mode` of
             `nn.Conv2d`. The latter three are controls, because they contain no absolute position. The weights have the

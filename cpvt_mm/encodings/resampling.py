@@ -41,10 +41,10 @@ def _resample_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -
 
 
 def cubic_weights(places: Tensor, length: int) -> Tensor:
-    """Returns how much of each cell along an axis is in a value between them, `(N, length)`, by cubic convolution.
+    """Returns the weights of the cells along an axis that interpolate values between them, `(N, length)`.
 
-    It is Keys' kernel (1981) with a = -0.75, as in torch. `places`, `(N,)`, count from the center of the first cell.
-    Beyond the border are copies of the last cell.
+    The interpolation is cubic convolution (Keys 1981) with a = -0.75, as in torch. `places` `(N,)` are the positions of
+    the values, in cells from the center of the first cell. Beyond the border, the last cell is repeated.
     """
     a, start = -0.75, places.floor()
     cells = start + torch.arange(-1, 3, device=places.device)[:, None]

@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def is_small(self) -> bool:
-        """Whether `largest` is at most TOLERANCE * max(scale, 1), or DETECTION_TOLERANCE for boxes."""
+        """True if `largest` is at most TOLERANCE * max(scale, 1), or DETECTION_TOLERANCE for boxes."""
         limit = TOLERANCE * max(self.scale, 1.) if self.count is None else DETECTION_TOLERANCE
         return self.largest <= limit  # False for NaN
 
@@ -101,5 +101,5 @@ def _largest(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def _max(tensors: Sequence[Tensor]) -> float:
-    """Returns the largest absolute value; NaN if there is one, which Python's `max` could pass over."""
+    """Returns the largest absolute value, or NaN if a value is NaN, which Python's `max` could skip."""
     return torch.cat([x.flatten() for x in tensors]).abs().max().item()

@@ -18,8 +18,8 @@ NO_BOX = -1.  # score of padding entries, which are not boxes
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
     """Selects boxes `(B, N, 4)` of x1, y1, x2, y2 by non-maximum suppression, at most `max_per_img` of each image.
 
-    Scores are `(B, N)`; NO_BOX marks boxes to ignore. A box goes if its IoU with a kept one of a higher score is above
-    `iou_threshold`. Returns image and box indices `(K, 2)`, int64, by image, then by decreasing score.
+    Scores are `(B, N)`; NO_BOX marks boxes to ignore. A box is removed if its IoU with a remaining box of a higher
+    score is above `iou_threshold`. Returns image and box indices `(K, 2)`, int64, by image, then by decreasing score.
     """
     from mmcv import ops
     kept = []

@@ -90,7 +90,7 @@ def check_can_export(model: nn.Module, path: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error, and the line that cannot be exported: the last one that torch has called."""
+    """Returns the first line of an error, and the line that cannot be exported: the last line that torch has called."""
     frames = traceback.extract_tb(error.__traceback__)
     is_torch = [TORCH in Path(frame.filename).parents for frame in frames]
     last = max(index for index, its in enumerate(is_torch) if not its)

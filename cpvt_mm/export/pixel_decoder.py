@@ -17,7 +17,7 @@ def take_any_size(model: nn.Module) -> None:
 
 
 class AnySizePixelDecoder(nn.Module):
-    """Computes what mmdet's `MSDeformAttnPixelDecoder` does, with its layers; that one keeps sizes in tensors."""
+    """Computes the same as mmdet's `MSDeformAttnPixelDecoder`, with its layers, but does not store sizes in tensors."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()

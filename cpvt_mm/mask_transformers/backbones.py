@@ -42,7 +42,8 @@ class PlainMaskTransformer(CPVT):
 
     def __init__(self, num_queries: int = 100, num_query_blocks: int = 4, **backbone: Any) -> None:
         for name in {*self.fixed} & {*backbone}:
-            raise ValueError(f'{name} is {backbone[name]!r}, but a {type(self).__name__} has none: remove it.')
+            raise ValueError(f'{name} is {backbone[name]!r}, but a {type(self).__name__} does not accept it: remove '
+                             'it.')
         super().__init__(**backbone)
         if 'out_indices' in self.fixed and num_query_blocks not in range(1, self.num_blocks):
             raise ValueError(f'num_query_blocks is {num_query_blocks!r}, but must be from 1 to {self.num_blocks - 1}.')
@@ -61,7 +62,7 @@ class PlainMaskTransformer(CPVT):
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Returns the pairs that the class describes; the arguments are those of `CPVT.forward`.
+        """Returns the pairs that the class describes. `CPVT.forward` describes the arguments.
 
         If the sizes of images are known, the cells of a mask outside of its image repeat the cells at its border, so
         they do not depend on the padding of the batch.

@@ -113,8 +113,8 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
                 None: the number that the preprocessor of `projects/video` passes on; 1 without it.
 
         Returns:
-            One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in that
-            of the weights where class tokens, registers or tables join the tokens.
+            One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in the
+            dtype of the weights where class tokens, registers or tables join the tokens.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
@@ -210,8 +210,8 @@ class Backbone(PretrainedInitMixin, HubMixin, library_name='cpvt_mm',
 
         Args:
             x: Images that fill the batch, `(B, in_channels, H, W)`.
-            indices: A number of last stages or blocks, or indices; negative ones count from the end. Defaults to None:
-                all.
+            indices: A number of last stages or blocks, or indices; negative indices count from the end. Defaults to
+                None: all.
             norm: Whether the final norm, or the norms after stages, apply to the maps. Defaults to False.
             stop_early: With `intermediates_only`, whether to leave out later stages or blocks. Defaults to False.
             output_fmt: 'NCHW', maps; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to 'NCHW'.

@@ -41,7 +41,7 @@ class CPVT(Backbone):
             `PlainArch`: all sizes, or a `name` and what differs from it, as `dict(name='small', patch_size=14)`.
             Defaults to 'tiny'.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
-        out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
+        out_indices: Blocks whose output is returned, in increasing order; negative indices count from the end. Later
             blocks are not built. Defaults to (-1,).
         out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
             `to_output`. Defaults to 'featmap'.

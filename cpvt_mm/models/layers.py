@@ -79,7 +79,7 @@ class Block(nn.Module):
         self.ls2 = spec.make_scale() if spec.make_scale else None
 
     def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings) -> Tensor:
-        """Applies the block to tokens, `(B, E + H * W, C)` or packed ones `(1, T, C)`; keeps the shape."""
+        """Applies the block to tokens, `(B, E + H * W, C)` or packed tokens `(1, T, C)`; keeps the shape."""
         if self.training and self.drop_path_rate:
             x = residual(x, partial(self.attend, encodings=encodings), grid, self.drop_path_rate)
             return residual(x, self.transform, grid, self.drop_path_rate)

@@ -51,8 +51,8 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
 class SimpleFeaturePyramid(BaseModule):
     """Makes a feature pyramid from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
 
-    Transposed convolutions make finer maps, max pooling coarser ones. A 1x1 and a 3x3 convolution follow, each with a
-    LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
+    Transposed convolutions make finer maps, and max pooling makes coarser maps. A 1x1 and a 3x3 convolution follow,
+    each with a LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
 
     Args:
         in_channels: Channels of the input map; divisible by the largest upscaling.

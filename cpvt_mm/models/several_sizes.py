@@ -26,8 +26,8 @@ def arrange(x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | Non
             patch_size: int) -> tuple[Tensor, int, Packing | None]:
     """Returns the images of a batch, zero-padded; the frames of a clip; and for several sizes the packing of patches.
 
-    The first three arguments are those of `Backbone.forward`. `is_exact` is whether `padding` is 'exact'; if not, only
-    clips of several lengths are packed. `spans_frames` is whether encodings mix frames.
+    The first three arguments are the same as in `Backbone.forward`. `is_exact` is whether `padding` is 'exact'; if not,
+    only clips of several lengths are packed. `spans_frames` is whether encodings mix frames.
     """
     sizes = known_sizes(x, valid_sizes) if is_exact else None
     frames = known_frames(x, num_frames) if spans_frames else 1
@@ -119,7 +119,7 @@ def within_sizes(x: Tensor, sizes: Sequence[Size]) -> Tensor:
 
 
 def group_clips(sizes: Sequence[Size], frames: int, multiple: int) -> dict[tuple[Size, int], list[int]]:
-    """Maps (size, frames) of clips to the indices of their images, clip by clip; the last one may have fewer `frames`.
+    """Maps (size, frames) of clips to the indices of their images, clip by clip; the last clip may have fewer `frames`.
 
     A size is the maximum of its images' heights and widths, rounded up to multiples of `multiple`, in pixels.
     """

@@ -93,7 +93,8 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of all heads in a model from the channels of old maps to new ones, in place.
+    """Changes the input channels of all heads in a model from the channels of the old maps to the new channels, in
+    place.
 
     Raises CannotSwap if a head does not fit `old`, or its channels cannot be set in the config.
     """

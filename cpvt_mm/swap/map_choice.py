@@ -1,4 +1,4 @@
-"""Which stages or blocks of a new backbone replace the maps of an old one."""
+"""Chooses the stages or blocks of a new backbone that replace the maps of an old backbone."""
 from collections.abc import Sequence
 
 from cpvt_mm.archs import STRIDES
@@ -73,7 +73,8 @@ def choose_blocks(name: str, old: Maps, is_segmentor: bool, stride: int, num_blo
 
 
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
-    """Chooses blocks of a new transformer at the same relative depths as blocks of an old one, in increasing order.
+    """Chooses blocks of a new transformer at the same relative depths as blocks of an old transformer, in increasing
+    order.
 
     The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first block with at
     least the same relative depth. If two old blocks lead to the same new block, the later one moves to the next free

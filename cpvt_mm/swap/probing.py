@@ -1,4 +1,4 @@
-"""Which maps a backbone or a neck returns: it is built from its config, without weights, and runs once."""
+"""Finds the maps that a backbone or a neck returns: builds it from its config, without weights, and runs it once."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

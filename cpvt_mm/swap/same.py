@@ -1,4 +1,4 @@
-"""Whether PyramidCPVT computes the same as a backbone of OpenMMLab, and with which arguments.
+"""Finds the arguments with which PyramidCPVT computes the same as a backbone of OpenMMLab.
 
 PyramidCPVT contains PVT, PVT v2, MiT (SegFormer) and PCPVT, the Twins of mmseg and mmpretrain.
 """
@@ -39,7 +39,8 @@ def same_backbone(config: dict[str, Any], pretrained: str | None = None) -> dict
 
     Args:
         config: The config of the backbone, for mmengine's current scope.
-        pretrained: Weights that a segmentor hands to the backbone. Defaults to None: those of the config, if any.
+        pretrained: Weights that a segmentor loads into the backbone. Defaults to None: the weights in the config, if
+            any.
 
     Raises:
         CannotSwap: If the backbone has another class, cannot be built here, has a part that PyramidCPVT lacks, or

@@ -38,7 +38,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     change, and checkpoints of the whole model load as they are. Otherwise, the function adapts the channels of necks
     and heads, the normalization of images, and the rules of the optimizer. It also removes the old weights
     (`pretrained`, `init_cfg`, `load_from`). `map_choice.choose_stages` and `map_choice.blocks_by_depth` describe which
-    new maps replace the old ones.
+    new maps replace the old maps.
 
     Args:
         cfg: The config, not changed. Its backbone and necks are built and run once, to find their channels.
@@ -102,7 +102,7 @@ def _nested_models(model: Part | None) -> list[list[Part]]:
 
 
 def _same_backbones(owners: Sequence[Part], is_required: bool) -> list[Part] | None:
-    """Returns configs of PyramidCPVT for backbones that stay the same; None if one cannot.
+    """Returns configs of PyramidCPVT for backbones that stay the same; None if a backbone cannot stay.
 
     Raises CannotSwap instead if this `is_required`. Otherwise, it warns if the class of the backbone can stay.
     """
@@ -146,7 +146,7 @@ def _set_normalization(models: Sequence[Part], cfg: Config, checkpoint: str | No
     for part in models if any(model.get('data_preprocessor') for model in models) else [cfg]:
         preprocessor = part.get('data_preprocessor')
         while preprocessor:
-            if 'data_preprocessor' not in preprocessor:  # else it wraps the one that normalizes, for several branches
+            if 'data_preprocessor' not in preprocessor:  # else it wraps another preprocessor, which normalizes
                 preprocessor.update(mean=list(mean), std=list(std))
                 preprocessor.pop('rgb_to_bgr', None)
                 preprocessor['to_rgb' if 'to_rgb' in preprocessor else 'bgr_to_rgb'] = True

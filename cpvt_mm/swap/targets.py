@@ -28,7 +28,7 @@ class Target(NamedTuple):
     parts: Mapping[str, Any] = {}  # fields that differ from the named arch
 
     def config(self, config: dict[str, Any], old: Maps, is_segmentor: bool, arch: Any) -> dict[str, Any]:
-        """Returns the config of the backbone that replaces another one, without weights.
+        """Returns the config of the backbone that replaces an old backbone, without weights.
 
         If both have the same class, arguments stay, except `arch`, weights and `out_indices`. If released weights
         determine the arguments, or the class changes, only SHARED stay.
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         with torch.device('meta'):
             whole = self.cls(arch=arch, **others)
         if self.cls is CPVT:
-            if is_same_class:  # it did not build blocks after the last returned one, so its arch tells their number
+            if is_same_class:  # the arch has the number of all blocks; blocks after the last map are not built
                 old = old._replace(num_blocks=parse_arch(config.get('arch', 'tiny'), PlainArch, PLAIN_ARCHS).depth)
             indices = choose_blocks(name, old, is_segmentor, whole.strides[0], whole.num_blocks)
         else:

@@ -52,7 +52,7 @@ class BatchInfo:
 def told_about(images: Tensor) -> BatchInfo | None:
     """Returns the `BatchInfo` of images `(B, C, H, W)`; None if several images have none.
 
-    A single image without one, and a window of a batch as in sliding inference, fill their batch.
+    A single image without sizes fills its batch, and so does a window of a batch in sliding inference.
     """
     info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
     height, width = images.shape[-2:]

@@ -92,7 +92,7 @@ def _backbone_of(weights: Weights, checkpoint: str | Path, prefix: str | None, n
     """Finds a backbone of the same class in a checkpoint; returns its weights under the names here as well."""
     backbone = detect_format(needed, 'of the backbone', '').format.backbone
     if any(tensor.is_meta for tensor in needed.values()):
-        raise UserError(f'the {backbone} is on the meta device, which holds no weights: build it on another device.')
+        raise UserError(f'the {backbone} is on the meta device, which stores no weights: build it on another device.')
     detected = detect_format(weights, checkpoint, prefix, backbone)
     if detected.format.backbone != backbone:
         raise UserError(f'checkpoint {checkpoint} holds a {detected.format.backbone} (format {detected.format}), but '

@@ -34,8 +34,8 @@ WEIGHTS = Path(__file__).with_name('weights')  # files of this package; README.m
 
 
 class Member(NamedTuple):
-    """A backbone with a name, and its released weights. Those of nano are part of this package. The authors of each
-    family released all others, which this project has not evaluated.
+    """A backbone with a name, and its released weights. This project trained the weights of nano, which are part of the
+    package. The authors of each family released all other weights, which this project has not evaluated.
     """
     backbone: str  # 'PyramidCPVT' or 'CPVT'
     name: str  # of its arch, in `PYRAMID_ARCHS` or `PLAIN_ARCHS`

@@ -42,7 +42,7 @@ def read_sizes(paths: Sequence[Path], scale: tuple[int, int]) -> list[Size]:
 
 
 def draw_batches(sizes: Sequence[Size], batch_size: int, grouped: bool, draws: random.Random) -> list[list[Size]]:
-    """Draws the whole batches of one epoch; if `grouped`, landscapes and portraits are in different ones."""
+    """Draws the whole batches of one epoch; if `grouped`, landscapes and portraits are in different batches."""
     order = draws.sample(sizes, len(sizes))
     parts = [[size for size in order if (size[0] > size[1]) == is_portrait] for is_portrait in (False, True)]
     return [part[i:i + batch_size] for part in (parts if grouped else [order])

@@ -52,7 +52,7 @@ def measure(model: nn.Module, draw: Callable[[int, int], Tensor], sides: Iterabl
     held out. Raises a UserError if there are fewer than 8 images.
     """
     if count < 8:
-        raise UserError(f'{count} images cannot be split into some to fit, to choose and to hold out: use at least 8.')
+        raise UserError(f'{count} images are too few to fit, to choose and to test: use at least 8.')
     model.eval()
     readings = []
     for side in sides:

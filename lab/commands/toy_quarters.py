@@ -1,6 +1,6 @@
 """Writes a toy dataset in which only the position matters: the class of a pixel is the quarter of the image it lies in.
 
-The images are those of `toy_shapes`. Their content is independent of the quarter, so a model without position
+The images are the same as in `toy_shapes`. Their content is independent of the quarter, so a model without position
 information can only guess: a mIoU of 14.3 at random, and of 6.25 with always the same class.
 """
 from collections.abc import Iterator

@@ -22,8 +22,8 @@ from openmmlab_tools.waiting import within
 
 from .restricted import is_safetensors, parse
 
-WAIT = 3600.  # seconds for a download, and for that of another process
-ANSWER = 5.  # seconds for an answer of the net
+WAIT = 3600.  # seconds for a download, also by another process
+ANSWER = 5.  # seconds for the first answer of a server
 ON_HUB = re.compile(r'hf://([^/]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?')  # owner and name, revision, file
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
 CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
@@ -31,7 +31,7 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 
 class Source(NamedTuple):
     addresses: tuple[str, ...]  # http(s)://, hf:// or paths, the preferred one first; all have the same weights
-    terms: str | None = None  # a licence that is told before the download; None if it needs no word
+    terms: str | None = None  # a licence to print before the download; None for common licences
 
 
 def source_of(address: str) -> Source | None:
@@ -92,8 +92,7 @@ def cache_file(url: str) -> Path:
 
 
 def in_cache(address: str) -> Path | None:
-    """Returns the file of a `http(s)://` or `hf://` address in its cache, or that of a path; None if it is not there.
-    """
+    """Returns the cached file of a `http(s)://` or `hf://` address, or the file at a path; None if there is no file."""
     if '://' not in address:
         return Path(address) if Path(address).exists() else None
     if place := on_hub(address):

@@ -73,8 +73,8 @@ def _check_readers(part: nn.Module, given: list[int]) -> None:
 
 
 def bands_loader(pipeline: Any) -> dict[str, Any] | None:
-    """Returns the config of the first LoadBandsFromFile in a pipeline or in a part that contains pipelines; None
-    without one.
+    """Returns the config of the first LoadBandsFromFile in a pipeline or in a part that contains pipelines; None if
+    there is none.
     """
     return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
 

@@ -57,12 +57,12 @@ class Checkpoint:
         weights = self.content.get('state_dict', self.content)
         if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
             has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
-            raise UserError(f'checkpoint {self.path} has {has} for its state dict, but must have a dict of tensors by '
-                            'name: use a checkpoint of the model of the config.')
+            raise UserError(f'checkpoint {self.path} has {has} in place of its state dict, which must be a dict of '
+                            "tensors by name: use a checkpoint of the config's model.")
         return bare(weights)
 
     def as_mmengine_has_it(self) -> dict[str, Any]:
-        """Returns the content as mmengine and its hooks need it, also of a file that holds a state dict alone."""
+        """Returns the content with the keys that mmengine and its hooks need, also if the file is a bare state dict."""
         return {'meta': {}, **(self.content if 'state_dict' in self.content else {}), 'state_dict': self.state_dict}
 
     def weights(self, expected: Mapping[str, Tensor] = {}) -> Weights:
@@ -78,7 +78,8 @@ class Checkpoint:
         if not tensors:
             where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
             has = ', '.join(map(str, list(values)[:3])) or 'nothing'
-            raise UserError(f'checkpoint {self.path} holds no tensors {where}: it has {has}.')
+            raise UserError(f'checkpoint {self.path} contains no tensors {where}, but only {has}: use a file with '
+                            'weights.')
         self.check_weights(expected)
         ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
         meta = {'meta': self.content['meta']} if key and 'meta' in self.content else {}
@@ -106,9 +107,9 @@ def check_device(name: str, device: str) -> None:
 def open_checkpoint(path: str | Path, map_location: str = 'cpu') -> Checkpoint:
     """Reads a checkpoint from a path or address (see `fetched`): only tensors, numbers, strings and their containers.
 
-    A file name that ends in .safetensors means safetensors, any other a file of torch.save. Other objects, such as the
-    log of plain mmengine, are left out with a warning. A file that does not exist is a MissingFile, one that is damaged
-    or has code a UserError.
+    A name that ends in .safetensors means safetensors, all other names mean torch.save. Other objects, such as the log
+    of plain mmengine, are skipped with a warning. Raises a MissingFile if the file does not exist, and a UserError if
+    it is damaged or contains code.
     """
     check_path('checkpoint', path)
     with fetched(path) as local:
@@ -139,7 +140,8 @@ def _parse(path: str | Path, file: Path, is_safe: bool, map_location: str) -> tu
         raise UserError(f'{source} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
                         ) from error
     if not isinstance(content, dict):
-        raise UserError(f'{source} holds a {type(content).__name__}, but must hold a dict of tensors.')
+        raise UserError(f'{source} contains a {type(content).__name__}, but must contain a dict of tensors: use a file '
+                        'with weights.')
     return content, left_out
 
 
@@ -165,11 +167,10 @@ def check_tensors(tensors: Mapping[str, Any], path: str | Path, expected: Mappin
     odd = {name: kind for name, kind in kinds.items() if kind}
     if odd and {*kinds.values()} != {'meta'}:  # not read to the meta device
         name, kind = next(iter(odd.items()))
-        kind_of_numbers, todo = ('finite', 'take one from before its training diverged') if kind in NOT_FINITE else (
-            'plain', 'save it with plain ones, such as those of tensor.dequantize() or tensor.to_dense()')
+        kind_of_numbers, todo = ('finite', 'use an earlier checkpoint, from before the training diverged') if (
+            kind in NOT_FINITE) else ('plain', 'convert them, for example by tensor.dequantize() or tensor.to_dense()')
         raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not {kind_of_numbers}, such as {name} '
-                        f'({kind}): '
-                        f'{todo}.')
+                        f'({kind}): {todo}.')
 
 
 def _kind(tensor: Tensor, expected: Tensor | None) -> str:

@@ -18,7 +18,7 @@ from openmmlab_tools.files import META
 
 NAMES = 50  # of other classes and functions in a file, at most; a log has ten, and torch looks up each for each object
 WHOLE = ('optimizer', 'param_schedulers')  # of no use in part
-LOCK = RLock()  # the permissions of torch are those of the process
+LOCK = RLock()  # torch's list of permitted classes is global
 
 
 class LeftOut:

@@ -6,7 +6,8 @@ import numpy as np
 
 from openmmlab_tools.pictures.masks import area_of
 
-# Masks that fill all their boxes to the same share below this one are no masks: triangles fill half of their boxes.
+# If all areas are the same share of their boxes, and this share is lower, they are not from masks: even triangles fill
+# half of their boxes.
 LEAST_SHARE = 0.49
 FEWEST = 3  # boxes without masks whose shares are compared
 

@@ -50,7 +50,7 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
     """Reads an annotation file.
 
     Numbers that are written as text become numbers, also ids (see `to_id`), names of categories become text, a missing
-    `iscrowd` becomes 0, and a missing `area` that of the mask or box. null is like a missing value.
+    `iscrowd` becomes 0, and a missing `area` becomes the area of the mask or box. null is like a missing value.
 
     Images then have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
     `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.

@@ -70,7 +70,7 @@ def _repeated_entries(coco: dict[str, list[Entry]]) -> Iterator[Fault]:
     ids: dict[str, list[str]] = {}
     for image in coco['images']:
         ids.setdefault(posixpath.normpath(image['file_name']), []).append(str(image['id']))
-    for name, numbers in ids.items():  # objects of one entry would be background in the other
+    for name, numbers in ids.items():  # the objects of each entry would be background in the other entry
         if len(numbers) > 1:
             yield Kind.SAME_FILE, f'has {name} {len(numbers)} times in images, with the ids {some(numbers)}'
 
@@ -131,7 +131,7 @@ def _counts(coco: dict[str, list[Entry]], names: dict[Any, str], known: dict[Any
 
 def _objects_said_twice(annotations: Sequence[Entry], names: dict[Any, str], images: dict[Any, Entry]
                         ) -> Iterator[Fault]:
-    """Yields a fault for each annotation with the image, class and place of an earlier one."""
+    """Yields a fault for each annotation with the image, class and place of an earlier annotation."""
     by_place: dict[tuple[Any, ...], list[Entry]] = {}
     for annotation in annotations:
         key = (annotation['image_id'], annotation['category_id'], bool(annotation.get('iscrowd')), *annotation['bbox'])

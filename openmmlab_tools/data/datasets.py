@@ -96,7 +96,8 @@ def known_classes(dataset: Any) -> Classes | None:
     if [*parts['thing_classes'], *parts['stuff_classes']] != names:
         raise FileFault(dataset.ann_file, f'has {len(names)} classes ({some(names)}), but these are not the '
                         f'{len(parts["thing_classes"])} thing_classes and {len(parts["stuff_classes"])} '
-                        'stuff_classes, one after the other: set all three in metainfo of the dataset')
+                        'stuff_classes, in this order: set classes, thing_classes and stuff_classes in metainfo of the '
+                        'dataset')
     return Classes(names, len(parts['stuff_classes']))
 
 
@@ -127,8 +128,8 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
     is_panoptic = layout == 'panoptic'
     coco = (read_panoptic if is_panoptic else read_coco)(file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
-        raise FileFault(file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without them out: '
-                        'put the whole file there')
+        raise FileFault(file, 'has no annotations, and filter_cfg.filter_empty_gt skips images without annotations, so '
+                        'there is nothing to train on: use a file with annotations')
     samples = [SampleFiles(os.path.join(dataset.data_prefix['img'], image['file_name']),
                            size=(image['height'], image['width'])) for image in coco['images']]
     faults = [*((Kind.REPAIR, repair) for repair in coco.repairs),

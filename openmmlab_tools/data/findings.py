@@ -77,7 +77,7 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether the finding is an error; the others are notes."""
+        """True for an error, False for a note."""
         return self.kind.weight != NOTE
 
     @property

@@ -52,9 +52,10 @@ def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str
     pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')
     index, was, now = next((index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1])
     if sorted(trained) == sorted(tested):
-        raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order '
-                        f'(class {index} is {was} there, and {now} here), so metrics would be of wrong classes: '
-                        'put metainfo.classes of test_dataloader.dataset in the order of the checkpoint.')
+        raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order: '
+                        f'class {index} is {was} in the checkpoint, but {now} in the test data. The metrics would mix '
+                        'up the classes. Set metainfo.classes of test_dataloader.dataset to the order of the '
+                        'checkpoint.')
     print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} '
               f'classes with other names: class {index} is {was} in the checkpoint, and {now} in the test data. '
               'Metrics treat them as the same class.', 'current', logging.WARNING)

@@ -42,7 +42,7 @@ def failures_as_user_errors(what: str, work_dir: WorkDir, resumable: bool = Fals
         raise
     except Exception as error:
         if isinstance(error, DistError) or 'gloo/' in first_line(error):  # gloo's errors are plain RuntimeErrors
-            raise UserError(f'rank {get_rank()} has lost another rank, which has died or hangs longer than env_cfg.'
+            raise UserError(f'rank {get_rank()} waits for another rank, which has died or hangs longer than env_cfg.'
                             f'dist_cfg.timeout ({first_line(error)}): see why in its log, then continue with --resume.'
                             ) from error
         if lost := lost_workers(error):

@@ -105,6 +105,6 @@ def lost_workers(error: Exception) -> UserError | None:
     """Returns the sentence for an error of torch that workers are gone or give no batch; None for other errors."""
     if not LOST.search(first_line(error)):
         return None
-    return UserError(f'the workers of a data loader give no more data ({first_line(error).rstrip(".")}): see their '
-                     'errors above; if they lack memory or shared memory (shm), start the container with more (docker '
-                     'run --shm-size 8g), or set num_workers or batch_size lower.')
+    return UserError(f'the workers of a data loader have stopped ({first_line(error).rstrip(".")}). Read their errors '
+                     'above. If they lack memory or shared memory (shm), start the container with more (docker run '
+                     '--shm-size 8g), or lower num_workers or batch_size.')

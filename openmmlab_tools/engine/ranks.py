@@ -56,7 +56,7 @@ def process_group(launcher: str, env_cfg: Mapping[str, Any]) -> Iterator[str]:
     try:
         yield launcher
     except BaseException:
-        # There is no barrier here, because the other processes wait for this one as long as it is in the group.
+        # No barrier here: the other processes wait for this process as long as it is in the group.
         atexit.unregister(_leave_together)
         if is_distributed():
             dist.destroy_process_group()
@@ -70,7 +70,7 @@ def process_group(launcher: str, env_cfg: Mapping[str, Any]) -> Iterator[str]:
 def _make_group(launcher: str, env_cfg: Mapping[str, Any]) -> None:
     dist_cfg = env_cfg.get('dist_cfg') or {}
     if launcher == 'pytorch' and get_device() == 'cpu':
-        print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
+        print_log('torch finds no GPU. The run uses the CPU, and its processes communicate with gloo.', 'current')
         seconds = dist_cfg.get('timeout')
         # mmengine would require a GPU.
         dist.init_process_group('gloo', timeout=None if seconds is None else timedelta(seconds=seconds))

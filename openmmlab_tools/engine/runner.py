@@ -70,9 +70,9 @@ class OpenedRunner(Runner):
     def dump_config(self) -> None:
         super().dump_config()
         if names := secrets_of(self.cfg):
-            show(f'The copies of the config in {self.cfg.work_dir} have no secrets ({some(names)}): to use a copy, set '
-                 'the variables of the store, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name them with '
-                 '--cfg-options.')
+            show(f'The copies of the config in {self.cfg.work_dir} do not contain its secrets ({some(names)}). To use '
+                 "a copy, set the store's environment variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                 'or pass the secrets with --cfg-options.')
 
     def load_checkpoint(self, filename: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Loads the open checkpoint, where mmengine would read the file again."""

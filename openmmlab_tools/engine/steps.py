@@ -208,10 +208,10 @@ def mix_precision(cfg: Config, amp: bool | str) -> None:
 def check_precision(cfg: Config, instead: str) -> None:
     """Raises a UserError unless one optimizer trains the model, in mixed precision only on a GPU."""
     if 'optimizer' not in cfg.optim_wrapper:
-        raise UserError('optim_wrapper of the config has no optimizer: set optim_wrapper.optimizer, the one for all '
-                        'parts of the model.')
+        raise UserError('optim_wrapper of the config has no optimizer: set optim_wrapper.optimizer to a single '
+                        'optimizer for all parts of the model.')
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
-        raise UserError(f'Mixed precision needs a GPU, but torch sees none: {instead}')
+        raise UserError(f'Mixed precision needs a GPU, but torch finds none: {instead}')
 
 
 def resume_from(cfg: Config, checkpoint: Checkpoint) -> None:

@@ -20,7 +20,7 @@ class Curves(NamedTuple):
     """Precision by recall of each draw, `(P, R)`: the points after the scores at which there are hits.
 
     Attributes:
-        precision: The largest precision at this recall or a larger one.
+        precision: The largest precision at this recall or a larger recall.
         steps: At how many of `RECALLS` it is the precision. At the others, the precision is 0.
     """
     precision: np.ndarray

@@ -122,7 +122,7 @@ def _mean_of(values: np.ndarray) -> float | None:
 
 
 def judge(data: Boxes, least: Sequence[float]) -> tuple[Entry, list[Entry]]:
-    """Judges the boxes with a score above that of their class, and the labels by them.
+    """Judges the boxes above the score threshold of their class, and the labels.
 
     Returns:
         `confusion`, how often an object of one class has a box of another, `(C + 1, C + 1)`, the last index being for

@@ -1,8 +1,8 @@
 """Compares two models by their results on the same images.
 
-The verdict is a permutation test: if two models are equally good, each image could as well have the results of the one
-as of the other. So the results are swapped on some of the images, in all ways or in many, and p is the share of ways in
-which the models differ as much as without. This is exact for any metric and number of images (Good 2005, chapter 3).
+The verdict is a permutation test: if two models are equally good, the results of each image could come from either
+model. So the results are swapped on some of the images, in all ways or in many, and p is the share of ways in which the
+models differ as much as without. This is exact for any metric and number of images (Good 2005, chapter 3).
 """
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from openmmlab_tools.errors import UserError
 
 from .intervals import CONFIDENCE, DRAWS, KINDS, Draws, Interval
 
-EXACT = 11  # up to so many images, all ways are tried; for more, random ones
+EXACT = 11  # up to this number of images, all swaps are tried; for more images, random swaps
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 

@@ -117,7 +117,7 @@ class Confusion:
 
 def most_confused(total: np.ndarray) -> list[int]:
     """Returns at most `DRAWN` classes, in their order: those with most boxes or pixels that are taken for another
-    class, in both directions, and of equal ones those with most that are missed or added.
+    class, in both directions, and if these are equal, with most boxes that are missed or added.
     """
     wrong = total * ~np.eye(len(total), dtype=bool)
     between, all_wrong = (part.sum(0)[:len(total) - 1] + part.sum(1)[:len(total) - 1] for part in (

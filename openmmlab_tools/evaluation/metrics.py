@@ -170,7 +170,7 @@ class CocoMetric(BaseMetric):
                                 f'{one["img_id"]!r}: its training has diverged; use an earlier checkpoint.')
             if (label := one['labels'].max(initial=-1)) >= len(ids):
                 raise UserError(f'the model predicts class {label}, but the annotations have {len(ids)} classes of the '
-                                "dataset: set num_classes of the model's head to that.")
+                                f"dataset: set num_classes of the model's head to {len(ids)}.")
 
     def _values(self, metric: str, true: COCO, found: Mapping[str, COCO]) -> dict[str, float]:
         kind = 'segm' if metric == 'segm' else 'bbox'

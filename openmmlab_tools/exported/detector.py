@@ -25,7 +25,7 @@ class ExportedDetector(BaseDetector):
 
     Args:
         file: The exported file.
-        data_preprocessor: That of the config which the file was exported with.
+        data_preprocessor: The `data_preprocessor` of the exported model's config.
     """
 
     def __init__(self, file: str, data_preprocessor: dict[str, Any] | None = None) -> None:

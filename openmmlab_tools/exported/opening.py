@@ -70,8 +70,8 @@ def check_model(loaded: Loaded, file: Path, cfg: Config) -> None:
     """Raises a UserError unless an exported file is a whole model of the config's library, for its images."""
     told = loaded.description
     if not {'mean', 'std', 'channels'} <= told.keys():
-        raise UserError(f'{file} does not say how its images are normalized: pass a file that the export of this '
-                        'project has written.')
+        raise UserError(f'{file} does not contain the normalization of its images: pass a file that cpvt_mm export has '
+                        'written.')
     if 'classes' not in told:
         raise UserError(f'{file} has no classes, so it is a backbone alone, or its config had no test data: export the '
                         'whole model, with --part segmentor or --part detector.')

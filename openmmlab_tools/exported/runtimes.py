@@ -53,7 +53,7 @@ def load_pt2(path: Path) -> Loaded:
 
 
 def is_program(file: IO[bytes]) -> bool:
-    """Returns whether an open file can be one of torch.export, which would log pages about another one."""
+    """Returns whether an open file can be a file of torch.export, because torch.export logs pages about other files."""
     try:
         with ZipFile(file) as archive:
             return any(name.endswith('/archive_format') for name in archive.namelist())

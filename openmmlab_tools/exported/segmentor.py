@@ -18,7 +18,7 @@ class ExportedSegmentor(BaseSegmentor):
 
     Args:
         file: The exported file.
-        data_preprocessor: That of the config which the file was exported with.
+        data_preprocessor: The `data_preprocessor` of the exported model's config.
     """
     align_corners = False  # of logits that are resized to the original image
 

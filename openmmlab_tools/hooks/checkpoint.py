@@ -121,7 +121,7 @@ class DurableCheckpointHook(CheckpointHook):
             super().after_val_epoch(runner, metrics)
             return
         before, last, backend = best_checkpoints(runner), self.last_ckpt, self.file_backend
-        # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
+        # Without a last checkpoint, mmengine saves only the best checkpoint. The last checkpoint is saved below.
         self.last_ckpt = None
         backend.remove = backend.rmtree = lambda path: None  # mmengine would remove before it saves
         try:
@@ -130,7 +130,8 @@ class DurableCheckpointHook(CheckpointHook):
             del backend.remove, backend.rmtree
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in {*before.values()} - {*best.values()}:  # all checkpoints may have the same name
-            # Not that of the work dir from which this one was copied; it is gone if a run was killed after this line.
+            # If this work dir is a copy, the path may be in the original, which must stay. If a run was killed after
+            # this line, the file is already removed.
             if is_main_process() and Path(path).parent == Path(self.out_dir) and backend.exists(path):
                 backend.remove(path)
         if last and (best != before or last == self._path(runner.epoch if self.by_epoch else runner.iter)):

@@ -10,8 +10,8 @@ from openmmlab_tools.registry import HOOKS
 class ValidateFirstHook(Hook):
     """Validates once before the first iteration, so that the results show whether training helps.
 
-    With `save_best`, the start weights are saved as the best checkpoint until a later one is better. A resumed run does
-    not validate again.
+    With `save_best`, the start weights are saved as the best checkpoint until a later checkpoint is better. A resumed
+    run does not validate again.
     """
 
     priority = 'LOWEST'  # after hooks that prepare for an epoch

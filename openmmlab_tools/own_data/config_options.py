@@ -81,7 +81,7 @@ class ConfigOptions:
 
 
 def model_in(folder: Path) -> tuple[str, str]:
-    """Returns the config and the checkpoint in a folder with one of each, or raises a UserError."""
+    """Returns the config and the checkpoint in a folder; raises a UserError if it contains several or none."""
     configs = sorted(folder.glob('*.py'))
     checkpoints = sorted(path for path in folder.iterdir() if path.suffix in ('.safetensors', '.pth'))
     if len(configs) != 1 or len(checkpoints) != 1:

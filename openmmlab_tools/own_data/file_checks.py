@@ -92,7 +92,7 @@ def _check_bands(image: np.ndarray, path: str, bands: dict[str, Any], checked: C
 
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked
                      ) -> tuple[int, int] | None:
-    """Checks a label map, and returns its height and width, if it is one."""
+    """Checks a label map, and returns its height and width, or None if the file is no label map."""
     with noted(checked.findings, Kind.LABEL_MAP, path):
         values = np.asarray(decode(read(path, backend_args), path)[0]).squeeze()
         if values.ndim != 2:
@@ -109,7 +109,7 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
-    """Yields the dataset and a finding for each image file with the content of another one; see `check_files`."""
+    """Yields the dataset and a finding for each image file with the content of another file; see `check_files`."""
     first: dict[bytes, tuple[str, Plan]] = {}
     known: set[str] = set()
     for plan, checks in results:

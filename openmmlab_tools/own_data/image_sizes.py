@@ -9,7 +9,7 @@ from openmmlab_tools.readers.form.label_map_files import to_classes
 
 SMALL = 16  # pixels; images are not scaled down if half of the objects would be smaller
 LARGE = 32  # pixels; images are scaled, whatever their sizes, if three quarters of the objects stay larger
-VARIED = 1.5  # images whose sides differ by more keep their sizes, as those of a microscope
+VARIED = 1.5  # images whose sides differ by more, such as in microscopy, keep their sizes
 LEAST_CROP = 320  # pixels
 THIN = 3.  # pixels; label maps are not scaled down if a class would be thinner
 MEASURED = 40  # label maps whose classes are measured

@@ -27,9 +27,9 @@ LARGEST, MEMORY = 1000, 5e8  # the most pixels along a side of a drawn sample, a
 def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
     """Draws the annotations of at most 12 samples, not augmented, from a dataset config of mmdet or mmseg.
 
-    If the config contains several datasets, it draws the first one. If a sample has more than `MOST` objects, it draws
-    every n-th object, and the title gives the number of drawn objects. Large images are scaled down. Returns None if no
-    sample can be loaded, or if no sample has boxes or a label map.
+    If the config contains several datasets, it draws the first dataset. If a sample has more than `MOST` objects, it
+    draws every n-th object, and the title gives the number of drawn objects. Large images are scaled down. Returns None
+    if no sample can be loaded, or if no sample has boxes or a label map.
     """
     _, part = next(unwrap(dataset, ''))
     pipeline = [step for step in dicts(part.get('pipeline'))
@@ -46,7 +46,7 @@ def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
             with suppress(Exception):  # the checks have named the file and its fault
                 info = built.get_data_info(index)
                 height, width = info.get('height', 1), info.get('width', 1)
-                # Training does not use the others.
+                # Training skips ignored objects.
                 objects = [instance for instance in info.get('instances', []) if not instance.get('ignore_flag')]
                 most = max(10, min(MOST, int(MEMORY / (height * width))))
                 info['instances'] = objects[::max(1, -(-len(objects) // most))]

@@ -1,4 +1,4 @@
-"""Puts the data of a config into another one, with the numbers of classes, the image size and the schedule."""
+"""Puts the data of a config into another config, with the numbers of classes, the image size and the schedule."""
 import copy
 import logging
 
@@ -19,7 +19,7 @@ TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'eva
 
 
 def take_data(cfg: Config, source: Config) -> Config:
-    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another one.
+    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another config.
 
     Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
     """

@@ -16,8 +16,8 @@ ACCOUNT = 'account.txt'  # this file next to the labels reports which images and
 
 
 def write_labels(folder: Path, data: LabelledData) -> dict[str, dict[str, Any]]:
-    """Writes the labels of all splits into a new folder; returns arguments of their datasets, whose `data_root` is that
-    of the data. A UserError if mmseg would not find an image by its name in a list.
+    """Writes the labels of all splits into a new folder. Returns the arguments of their datasets; their `data_root` is
+    the root of the data. Raises a UserError if mmseg would not find an image by its name in a list.
     """
     for pictures in data.splits.values() if data.is_semantic else ():
         if odd := [name for name in _names(pictures)[1] if name != name.strip() or len(name.splitlines()) > 1]:

@@ -1,4 +1,4 @@
-"""Reads images as mmcv's loader does, but with Pillow, which tells the size before it decodes."""
+"""Reads images with Pillow, with the same pixels as mmcv's loader. Pillow returns the size before it decodes."""
 import os
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from openmmlab_tools.errors import FileFault, UserError, first_line
 from openmmlab_tools.files import what_is
 
 EXIF_ORIENTATION = 0x0112
-SUBFILE, REDUCED, MASK = 254, 1, 4  # TIFF's tag of what a page is; its bits for a smaller copy and a mask of another
+SUBFILE, REDUCED, MASK = 254, 1, 4  # TIFF's tag for the kind of a page, and its bits for smaller copies and masks
 SEVERAL = 'has {} images (pages or frames), but only the first is read: save each of them as a file of its own'
 ONE_IMAGE = ('MPO', 'PSD')  # formats whose further frames are previews or views of a photo, or layers
 TOO_LARGE = 'pixels (width x height), but at most'  # in the error of more
@@ -30,15 +30,16 @@ class ImageFault(FileFault):
 
 
 def check_regular(path: str | Path) -> None:
-    """Raises a FileFault if a path is a folder, or what may never end, such as a pipe or a device."""
+    """Raises a FileFault if a path is a folder, or a pipe or a device, which may never end."""
     os.stat(path)
     if fault := what_is(path):
         raise FileFault(path, f'{fault}: put the file there, or correct the path')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
-    """Reads RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads; of 16 bits, the higher eight. Resizes to
-    `size`, height and width, if it is given. More than `max_pixels`, by default Pillow's limit, are a UserError.
+    """Reads an image as RGB, `(H, W, 3)`, uint8, with the same pixels as mmcv's loader: images with 16 bits become 8
+    bits (value // 256). Resizes to `size`, height and width, if it is given. Raises a UserError for an image with more
+    than `max_pixels`, by default Pillow's limit.
     """
     import mmcv  # not needed to look at sizes
     with explained(path):
@@ -49,7 +50,7 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
 
 
 def decode(file: BinaryIO, name: str | Path, max_pixels: int | None = None) -> np.ndarray:
-    """Reads the content of an image file as `read_image` does; a UserError calls it by its name."""
+    """Reads the content of an image file as `read_image` does; a UserError contains `name`."""
     with explained(name), Image.open(file) as image:
         check_pixels(image.size[::-1], name, max_pixels)
         check_alone(len(pages(image)), name)
@@ -86,7 +87,7 @@ def check_pixels(size: tuple[int, int], name: str | Path, most: int | None) -> N
 
 @contextmanager
 def explained(name: str | Path) -> Iterator[None]:
-    """Makes an ImageFault of any error in the `with` block, which reads the image of that name."""
+    """Converts any error in the `with` block, which reads an image, to an ImageFault with its name."""
     try:
         yield
     except UserError:
@@ -120,7 +121,8 @@ def size_as_loaded(image: Image.Image) -> tuple[int, int]:
 
 
 def orientation(image: Image.Image) -> int:
-    """Returns how mmcv's loader turns an image, as EXIF numbers it: 1 for not at all, 5 to 8 if it changes sides."""
+    """Returns the EXIF number of the rotation that mmcv's loader applies: 1 for none, 5 to 8 if height and width swap.
+    """
     kind = 'JPEG' if image.format == 'MPO' else str(image.format)
     if kind == 'TIFF' or not is_turned(kind):  # Pillow has already turned TIFF images
         return 1

@@ -20,11 +20,11 @@ from openmmlab_tools.texts import label
 
 from .masks import cells_of
 
-# Lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller ones, at least LEAST
-# times their normal size, because smaller texts are illegible.
+# Lines and texts suit images with a shorter side of SUITABLE pixels. On smaller images they shrink, but to no less than
+# LEAST times their normal size, because smaller texts are illegible.
 SUITABLE, LEAST = 400, 0.6
 LEGIBLE = 144  # pixels of the shorter side: on smaller images, names of classes hide a label map
-# How much of what is painted covers the image; points of lines and texts; boxes with fewer pixels get half of FONT.
+# The opacity of paint; the sizes of lines and texts in points. Boxes with fewer pixels than LARGE get half of FONT.
 ALPHA, LINE, FONT, LARGE = 0.8, 2.5, 13, 30_000
 JITTER = 50  # of the colours of masks, from 0 to 255
 POINTS = 72  # of an inch

@@ -79,8 +79,8 @@ class Prediction:
         """Paints the prediction on its image, which is read again if it is a file; see `to_view`.
 
         Args:
-            score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to None: that
-                of the prediction.
+            score_thr: Only boxes and masks with a score above it are painted; see `above`. Defaults to None: the
+                attribute `score_thr`.
             labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
             alpha: How much of a label map covers the image, from 0 to 1. Defaults to 0.8.
 
@@ -88,7 +88,7 @@ class Prediction:
             `(H, W, 3)`, RGB, uint8.
         """
         if self.image is None:
-            raise UserError(f'the image of the prediction {self.name} is not known: predict() sets it.')
+            raise UserError(f'the prediction {self.name} has no image to draw on: set its image, as predict() does.')
         check_range('alpha', alpha, 0, 1)
         image = to_view(self.image) if isinstance(self.image, np.ndarray) else read_view(self.image)
         if self.label_map is not None:
@@ -121,8 +121,8 @@ class Prediction:
         """
         from supervision import Detections
         if self.boxes is None or self.labels is None:
-            raise UserError(f'the prediction of {self.name} is a label map, which supervision does not hold: use '
-                            'label_map.')
+            raise UserError(f'the prediction of {self.name} is a label map, which supervision does not support: use '
+                            'its label_map.')
         masks = coco_mask.decode(self.masks).transpose(2, 0, 1).astype(bool) if self.masks else None
         return Detections(self.boxes, mask=masks, confidence=self.scores, class_id=self.labels,
                           data=dict(class_name=np.array(self.classes)[self.labels]))
@@ -155,8 +155,7 @@ def check_score_thr(score_thr: ScoreThr) -> None:
     """Raises a UserError unless a threshold, or all thresholds by class, are numbers from 0 to 1."""
     for name, score in score_thr.items() if isinstance(score_thr, Mapping) else [('', score_thr)]:
         if not isinstance(name, str):
-            raise UserError(f'score_thr has a score for {name!r}, but must have them by the names of classes: correct '
-                            'it.')
+            raise UserError(f'score_thr has the key {name!r}, but its keys must be names of classes: correct it.')
         check_range(f'score_thr of {name}' if name else 'score_thr', score, 0, 1)
 
 
@@ -184,8 +183,8 @@ def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, A
     masks: Sequence[dict[str, Any] | None]
     for index, (name, prediction) in enumerate(predictions.items(), start=1):
         if prediction.boxes is None or prediction.labels is None or prediction.scores is None:
-            raise UserError(f'the prediction of {name} is a label map, which COCO does not hold: pass predictions of a '
-                            'detector.')
+            raise UserError(f"the prediction of {name} is a label map, which COCO's layout does not contain: pass "
+                            'predictions of a detector.')
         classes = prediction.classes
         masks = [None] * len(prediction.boxes) if prediction.masks is None else prediction.masks
         images.append(dict(id=index, file_name=name, height=prediction.size[0], width=prediction.size[1]))

@@ -1,4 +1,4 @@
-"""Hooks that write an image for each image of a test: a painted one, or its label map."""
+"""Hooks that write a picture for each image of a test: the image with its predictions, or its label map."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

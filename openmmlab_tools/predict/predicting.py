@@ -241,7 +241,7 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
     names = ', '.join(dict.fromkeys(
         f'of {one.size[0]} x {one.size[1]} pixels (height x width)' if isinstance(one.image, np.ndarray)
         else str(one.image) for one in batch))
-    # Models fail for such as a line of one pixel.
+    # Some models fail, for example if an image is one pixel high.
     with (as_sentence(f'image {names} cannot be predicted', 'scale it, or leave it out'), in_scope(inferencer.scope),
           inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size,
                                                                       whole or batch[0].size)):

@@ -33,8 +33,8 @@ class Regions:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is one image, of 8 bits, grey or RGB without further channels, not turned, that can be decoded
-        in parts that fit into memory.
+        """True if the file contains a single image, grey or RGB with 8 bits, without rotation, that can be decoded in
+        parts that fit into memory.
         """
         tags, samples = self.page.tags, self.page.samplesperpixel
         plain = (self.page.dtype == np.uint8 and self.page.photometric.name in ('MINISBLACK', 'RGB')

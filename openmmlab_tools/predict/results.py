@@ -77,7 +77,8 @@ class Results:
 
     def _add(self, name: str, page: Named) -> None:
         if {LABEL_MAPS, '..'} & {*Path(name).parts[:-1]}:  # it could replace a label map, or leave the folder
-            raise UserError(f'image {name} can have no such place in {self.folder}: name its folder alone.')
+            raise UserError(f'image {name} would be written outside {self.folder}, or over a label map: pass the '
+                            'folder of the image.')
         regions = page.image if isinstance(page.image, Regions) else None
         image = regions.path if regions else page.image
         if isinstance(image, Path) and self.folder.resolve() in image.resolve().parents:

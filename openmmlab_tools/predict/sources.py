@@ -113,8 +113,8 @@ def _of_text(source: str | Path, urls: bool, as_rgb: bool) -> list[Named] | Iter
     text, path = str(source), Path(source)
     if text.startswith(('http://', 'https://')):
         if not urls:
-            raise UserError(f'{text} is an address, and none is fetched unless you allow it: pass urls=True (--urls), '
-                            'or a file.')
+            raise UserError(f'{text} is an address, but images are only downloaded with urls=True (--urls): set it, or '
+                            'pass a file.')
         name = PurePosixPath(urlparse(text).path).name or 'image'
         return (Named(name, _fetched(one, as_rgb)) for one in [text])
     if os.path.isdir(path):
@@ -164,7 +164,7 @@ def _fetched(url: str, as_rgb: bool) -> np.ndarray:
 
 def _checked(image: np.ndarray, as_rgb: bool) -> np.ndarray:
     if not image.size:
-        raise UserError(f'an image has shape {image.shape}, and so no pixels: leave it out.')
+        raise UserError(f'an image has shape {image.shape}, so it has no pixels: remove it.')
     if image.ndim != 3 or (as_rgb and (image.shape[2], image.dtype) != (3, np.uint8)) or image.dtype.kind not in 'uif':
         what = '(H, W, 3), RGB, uint8' if as_rgb else '(H, W, C), of numbers'
         raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be {what}: convert it.')
@@ -172,7 +172,7 @@ def _checked(image: np.ndarray, as_rgb: bool) -> np.ndarray:
 
 
 def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
-    with as_sentence('a tensor cannot be read', 'pass a dense one with values'):
+    with as_sentence('a tensor cannot be read', 'pass a dense tensor that is not on the meta device'):
         pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy(force=True)
     batch = pixels if images.dim() == 4 else pixels[None]
     if batch.ndim != 4 or (as_rgb and batch.shape[1] != 3):
@@ -180,13 +180,13 @@ def _of_tensor(images: Tensor, as_rgb: bool) -> list[np.ndarray]:
     if as_rgb and batch.dtype.kind == 'f':
         if not ((batch >= 0) & (batch <= 1)).all():
             raise UserError(f'a tensor of {images.dtype} has values from {batch.min():g} to {batch.max():g}, but must '
-                            'have them from 0 to 1: leave out the normalization, which the model has.')
+                            'have values from 0 to 1: do not normalize it, because the model does this.')
         batch = (batch * 255).round().astype(np.uint8)
     return [_checked(np.ascontiguousarray(image), as_rgb) for image in batch.transpose(0, 2, 3, 1)]
 
 
 class BrokenVideo(UserError):
-    """A video or a camera gives fewer images than it should. It is raised after the last one."""
+    """A video or a camera has fewer images than it should. The error is raised after the last image."""
 
     def __init__(self, name: str, fault: str) -> None:
         super().__init__(f'{name} {fault}.')
@@ -194,8 +194,7 @@ class BrokenVideo(UserError):
 
 
 def _frames(source: Path | int, name: str) -> Iterator[Named]:
-    """Yields the frames of a video or a camera, one at a time, by numbers from 1; a frame that is broken has a number,
-    too.
+    """Yields the frames of a video or a camera one at a time, with numbers from 1. Broken frames have numbers as well.
     """
     if not isinstance(source, int):
         check_regular(source)

@@ -156,8 +156,8 @@ def _locate(file_names: list[str], file: Path, split: str, folder: Folder) -> di
     best = max(many, key=lambda place: (len(Path(os.path.commonpath([place, file.parent])).parts), counts[place]))
     places = folder.match(names, file, best, file.parent)
     if not places:
-        raise UserError(f'none of the {len(names)} images of {file} is there, such as {names[0]}: put them below '
-                        f'{folder.root}.')
+        raise UserError(f'none of the {len(names)} images in {file} exists, such as {names[0]}: put them into '
+                        f'{folder.root} or a folder below.')
     return places
 
 

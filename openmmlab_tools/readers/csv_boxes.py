@@ -48,7 +48,7 @@ SUFFIXES, DELIMITERS = ('.csv', '.tsv', '.txt'), ',;\t|'
 FOUR_NUMBERS = re.compile(r'[\[({ ]*-?\d+(\.\d+)?([,; ]+-?\d+(\.\d+)?){3}')
 VIA_KEYS = dict(rect=('x', 'y', 'width', 'height'), circle=('cx', 'cy', 'r', 'r'), ellipse=('cx', 'cy', 'rx', 'ry'))
 
-MOST_SHARE = 2  # no coordinate in shares of the image is larger, and no file in pixels has only smaller ones
+MOST_SHARE = 2  # fractions of the image are smaller, and each file in pixels has larger coordinates
 
 Row = dict[str, str]
 
@@ -138,7 +138,7 @@ def _are_shares(records: Sequence[tuple[str, Row]]) -> bool:
     shares = sum(coordinate <= 1 for coordinate, _ in most)
     if largest[0] > MOST_SHARE and 2 * shares > len(most):
         raise UserError(f'{largest[1]} has a coordinate of {largest[0]:g}, but {shares} of {len(most)} lines have only '
-                        'shares of the image, from 0 to 1: write all in one unit.')
+                        'fractions of the image, from 0 to 1: use pixels in all lines, or fractions in all lines.')
     return bool(most) and largest[0] <= MOST_SHARE
 
 

@@ -36,8 +36,8 @@ def read_cvat(reading: Reading) -> LabelledData:
 def _records(path: Path, account: Account) -> Iterator[Record]:
     root = parse(path)
     if root.find('track') is not None and root.find('image') is None:
-        raise FileFault(path, 'is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
-                        'with the images')
+        raise FileFault(path, 'is an export of a video (<track>): in CVAT, choose Export task dataset, CVAT for images '
+                        '1.1, with the images')
     account.read((element.tag for element in root), ('version', 'meta', 'image'))
     for image in root.iter('image'):
         account.read(image.keys(), OF_IMAGE, 'image.')
@@ -83,6 +83,6 @@ def _mask(rectangle: list[float], rle: str, where: str, size: tuple[int, int]) -
         runs = []
     inside = 0 <= left <= left + width <= size[0] and 0 <= top <= top + height <= size[1]
     if not inside or min(runs, default=-1) < 0 or sum(runs) != width * height or size[0] * size[1] > 2**28:
-        raise UserError(f'{where} has a mask of {width} x {height} pixels with runs {shown(rle)}, which do not fit '
-                        'each other or the image: export it again.')
+        raise UserError(f'{where} has a mask of {width} x {height} pixels with runs {shown(rle)}, but these do not '
+                        'fit its size or the image: export it again.')
     return Shape(pixels=np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(height, width), place=(left, top))

@@ -45,7 +45,7 @@ class Meaning:
 
 
 class Counted(dict[int, int]):
-    """How many pixels of a label map have each value, or colour."""
+    """Counts the pixels of a label map by their value or colour."""
     is_plain = False  # see `MapFile`
 
 
@@ -221,8 +221,8 @@ def _of_colours(colours: list[int], table: ClassTable | None, folder: Folder) ->
                        [colour_of(code) for code in table.codes], notes=told(
                            unknown, f'colours of label maps are not in {table.path.name}', ': they mean no class.'))
     if len(colours) > MOST_COLOURS:
-        raise UserError(f'{folder.root} has label maps with {len(colours)} colours, and no table of them: name one '
-                        'with --colours, with a name and three numbers in each line.')
+        raise UserError(f'{folder.root} has label maps with {len(colours)} colours, but no table of classes: pass '
+                        'one with --colours. Each line has a class name and three numbers.')
     fits = table is None or len(table.names) == len(colours)
     names = table.names if table and fits else [f'colour_{"_".join(map(str, colour_of(code)))}' for code in colours]
     codes = {code: index for index, code in enumerate(colours)}
@@ -269,7 +269,7 @@ def _of_two_values(counts: Sequence[dict[int, int]], folder: Folder) -> Meaning 
             total[value] for value in ends) >= 0.9 * total.total():
         raise UserError(f'{folder.root} has label maps with {len(total)} values, but most pixels have {min(ends)} or '
                         f'{max(ends)}: they look like masks of two values that were resized or saved with loss. Save '
-                        'them with these two only, or say --masks classes.')
+                        'them with only these two values, or pass --masks classes.')
     return None
 
 
@@ -297,14 +297,14 @@ def _of_values(values: list[int], table: ClassTable | None, palette: list[int], 
                               f'{len(classes)} classes. If this is wrong, pass --masks classes.'])
     if not 2 <= number <= NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
         if number > 1000:
-            raise UserError(f'{folder.root} has label maps with values up to {number - 1}, as KITTI and MOTS have for '
-                            'class * 1000 + number of the object: write the classes alone (value // 1000).')
+            raise UserError(f'{folder.root} has label maps with values up to {number - 1}, which may be class * 1000 + '
+                            'number of the object, as in KITTI and MOTS: convert them to classes (value // 1000).')
         raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes))) or NO_CLASS}. '
-                        'Classes must be at least two numbers from 0 to 254; 255 means no class. Name the classes in '
-                        'classes.txt, one in each line from 0 on, or correct the label maps. If the values are numbers '
-                        'of objects, pass --masks instances.')
+                        'Classes must be at least two numbers from 0 to 254; 255 means no class. List the names of the '
+                        'classes in classes.txt, one in each line, from class 0 on, or correct the label maps. If the '
+                        'values are numbers of objects, pass --masks instances.')
     if table and len(names) < number:
-        raise FileFault(table.path, f'has {len(names)} names, but label maps have {number} classes: add the others')
+        raise FileFault(table.path, f'has {len(names)} names, but label maps have {number} classes: add names')
     names = names or [f'class_{index}' for index in range(number)]
     if table and table.are_colours:
         return Meaning(names, palette=[colour_of(code) for code in table.codes])

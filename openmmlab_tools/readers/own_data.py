@@ -53,8 +53,8 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
     trained = data.splits.get('train', ())
     if 'train' not in data.splits or not (data.is_semantic or any(picture.objects for picture in trained)):
         told = '; '.join(note.rstrip('.') for note in data.notes)
-        raise UserError(f'{source} has no annotation to train on ({told}): name the folder or file with those for '
-                        'training.')
+        raise UserError(f'{source} has no annotation to train on ({told}): pass the folder or file with the '
+                        'annotations for training.')
     is_share = val is None or re.fullmatch(r'\d*\.?\d+', val)
     if group_by is not None and not (is_share and 'val' not in data.splits):
         raise UserError(f'group_by is {group_by}, but the data already has a split for validation: leave group_by out.')
@@ -73,7 +73,7 @@ def find_data(source: Path, options: ReadingOptions = DEFAULTS, val: str | None 
 def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
     """Uses the images of other data for validation. Raises a UserError if its labels are of another kind."""
     if other.form != data.form or other.is_semantic != data.is_semantic:
-        raise UserError(f'{val} has {other.form}, but {data.root} has {data.form}: name data of the same kind.')
+        raise UserError(f'{val} has {other.form}, but {data.root} has {data.form}: pass labels of the same kind.')
     data.pixels += other.pixels
     data.validation = other.account
     data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
@@ -88,8 +88,8 @@ def _validate_on(other: LabelledData, val: str, data: LabelledData) -> None:
 def _read(source: Path, options: ReadingOptions) -> LabelledData:
     is_file, suffix = source.is_file(), source.suffix.lower()
     if not source.exists() or (not source.is_dir() and suffix not in NAMED):
-        raise UserError(f'{source} {"is a file of no known format" if source.exists() else "does not exist"}: name a '
-                        'folder, a COCO file, or the data.yaml of YOLO.')
+        raise UserError(f'{source} {"is a file in an unknown format" if source.exists() else "does not exist"}: pass '
+                        'a folder, a COCO file, or the data.yaml of YOLO.')
     root = source.parent if is_file else source
     if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent

@@ -33,7 +33,7 @@ class Tool(NamedTuple):
 
 
 _JSON, _LINES, _XML, _TEXT = ('.json',), ('.json', '.jsonl', '.ndjson', '.manifest'), ('.xml',), ('.txt',)
-# The first tool whose signs a file has is named, so those with more signs, or rarer ones, come first.
+# A message names the first tool whose signs a file has, so tools with more or rarer signs come first.
 TOOLS: tuple[Tool, ...] = (
     Tool(CVAT, _XML, ('annotations image',), layout=CVAT),
     Tool('CVAT for video', _XML, ('annotations track',), 'in CVAT choose Export task dataset, CVAT for images 1.1'),

@@ -50,7 +50,7 @@ def labels_of_yolo(folder: Folder) -> list[Path]:
 
 
 def read_yolo(reading: Reading) -> LabelledData:
-    """Reads txt files; a UserError for another format, or unnamed classes. Images without one have no objects.
+    """Reads txt files; a UserError for another format, or unnamed classes. Images without a txt file have no objects.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
     oriented box, in shares of the image. The score of a box, and keypoints, are left out.
@@ -94,7 +94,7 @@ def read_yolo(reading: Reading) -> LabelledData:
 
 
 def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
-    """Returns the images of the splits that are described; a UserError if one has none."""
+    """Returns the images of the splits in the description; raises a UserError for a split without images."""
     splits = {}
     for split in SPLITS:
         if (places := (about.places or {}).get(split)) is not None:
@@ -102,8 +102,8 @@ def _splits(about: Description, folder: Folder) -> dict[str, list[Path]]:
             splits[split] = [image for image in folder.images
                              if image in folders or not folders.isdisjoint(image.parents)]
             if not splits[split]:
-                raise UserError(f'{about.path} names {places[0]} for {split}, which has no images: put them there, or '
-                                'correct it.')
+                raise UserError(f'{about.path} names {places[0]} for {split}, but there are no images: put them '
+                                f'there, or correct the key {split}.')
     return splits
 
 

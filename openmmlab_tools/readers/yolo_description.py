@@ -25,7 +25,7 @@ class Description:
     source: Path | None = None  # the file with the names
     places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
     keypoints: int = 0  # how many numbers keypoints add to a line
-    files: list[Path] = field(default_factory=list)  # that describe the data, the one with the splits first
+    files: list[Path] = field(default_factory=list)  # that describe the data; the file with the splits comes first
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -51,8 +51,8 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
 
 def _of_yaml(path: Path, folder: Folder) -> Description | None:
     if path.stat().st_size > MOST_YAML:
-        raise FileFault(path, f'has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
-                        'file')
+        raise FileFault(path, f'has {path.stat().st_size} bytes, but a data.yaml has at most {MOST_YAML}: pass the '
+                        'right file')
     text = read_text(path)
     try:
         # All words stay texts: `no` is a name, not False.
@@ -70,7 +70,7 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
             raise FileFault(path, f'has kpt_shape {shown(shape)}, but these are two whole numbers: correct it'
                             ) from error
     if base is not None and not isinstance(base, str):
-        raise FileFault(path, f'has {shown(base)} for path, which is not a folder: correct it')
+        raise FileFault(path, f'has {shown(base)} for path, but path must be a folder: correct it')
     bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
     description.places = _places(content, path, bases, folder, description)
     return description
@@ -98,7 +98,7 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
         return None
     names = folder.locate(content['names'], path.parent)
     if names is None or not names.is_file():
-        raise FileFault(path, f'names {content["names"]}, which is not there: put it there, or correct the key names')
+        raise FileFault(path, f'names {content["names"]}, which does not exist: create it, or correct the key names')
     description = Description(dict(enumerate(read_lines(names))), names, files=[path, names])
     description.places = _places(content, path, [path.parent], folder, description)
     return description
@@ -119,14 +119,14 @@ def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: 
             if not places and split == 'test':
                 about.notes.append(f'{path.name} names {text} for test, which is not there: there is no test split.')
             elif not places:
-                raise FileFault(path, f'names {text} for {split}, which is not there: put it there, or correct the '
+                raise FileFault(path, f'names {text} for {split}, which does not exist: create it, or correct the '
                                 f'key {split}')
             for place in places:
                 if place.is_file() and place.suffix == '.txt':
                     images, missing = read_list(place, folder)
                     if not images:
-                        raise FileFault(place, f'names no image that is there, but {path} names it for {split}: put '
-                                        'the images there, or correct the list')
+                        raise FileFault(place, f'names no image that exists, but {path} uses it for {split}: put the '
+                                        'images there, or correct the list')
                     about.files.append(place)
                     about.notes += told(missing, f'lines of {place.name} name no image that is there')
                     by_split.setdefault(split, []).extend(images)

@@ -85,7 +85,7 @@ class TwoStage(Detector):
         return [[*one, own] for one, own in zip(found, masks.split([len(one[1]) for one in found]), strict=True)]
 
     def translations(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """Adds that of `roi_align`."""
+        """Adds the translation of `roi_align`."""
         from onnxscript import INT64, opset18
         op: Any = opset18
 
@@ -99,7 +99,7 @@ class TwoStage(Detector):
 
 
 def to_two_stage(model: Any) -> TwoStage:
-    """Wraps a detector of mmdet; raises a UserError if a part of it is not a standard one."""
+    """Wraps a detector of mmdet; raises a UserError if a part is not mmdet's standard part."""
     for part, is_known in _parts(model):
         if not is_known:
             raise UserError(f'a {type(part).__name__} cannot be exported, only Faster R-CNN and Mask R-CNN with their '

@@ -43,8 +43,8 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
 
 @METRICS.register_module()
 class YouTubeVISMetric(MMDetYouTubeVISMetric):
-    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances: mmdet takes an instance whose id is 0
-    for one that was not found, and mixes up those of one id in two videos.
+    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances: mmdet treats an instance with the id 0
+    as not found, and confuses instances of two videos that have the same id.
     """
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:

@@ -208,7 +208,7 @@ def test_a_video_that_breaks_off_is_told_and_others_are_painted(run: Run, out: P
     (['.', '--out-dir', '.'], '--out-dir . is the folder of the images: choose another.'),
     (['empty'], 'folder empty has no image'), (['7'], 'camera7 contains no readable image'),
     (['no.jpg'], 'no.jpg does not exist: pass an image, a folder of images, a pattern or a video.'),
-    (['http://127.0.0.1:1/a.png'], 'http://127.0.0.1:1/a.png is an address, and none is fetched unless you allow it')])
+    (['http://127.0.0.1:1/a.png'], 'http://127.0.0.1:1/a.png is an address, but images are only downloaded')])
 def test_options_are_checked_before_the_model_is_built(options: list[str], told: str, run_tool: Run, image: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('openmmlab_tools.predict.predicting.build_inferencer', None)

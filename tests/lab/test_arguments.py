@@ -46,7 +46,7 @@ PROBE = 'position_probe --size 64'
     (TRANSLATION, f'{ROOT}/configs/cpvt/cpvt-ti-gap_16xb64_in1k.py', "out_type of the backbone is 'gap', but must"),
     (PADDING, '--image 65x60 --neighbour 64x96', '--image (65, 60) is larger than --neighbour'),
     (PADDING, '--image 32x32 --neighbour 64x64', '--image (32, 32) gives maps of one cell, which do not vary'),
-    (PROBE, 'cpvt-tiny --count 7', '7 images cannot be split'),
+    (PROBE, 'cpvt-tiny --count 7', '7 images are too few'),
     (PROBE, 'cpvt-tiny --scales 0.01', 'images of 1 pixels: choose'),
     (PROBE, 'hf:vit', "'hf:vit' is not a model"), (PROBE, 'timm:vit_of_no_one', 'cannot be built')])
 def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_path: Path,

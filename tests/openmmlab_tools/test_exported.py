@@ -110,7 +110,7 @@ def test_label_maps_are_the_larger_logits_in_the_original_size(given: Callable[.
 
 
 @pytest.mark.parametrize('scope, change, outputs, words', [
-    ('mmseg', dict(mean=None), dict(output0=0), 'does not say how its images are normalized: pass a file'),
+    ('mmseg', dict(mean=None), dict(output0=0), 'does not contain the normalization of its images: pass a file'),
     ('mmseg', dict(classes=None), dict(output0=0, output1=0), 'has no classes, so it is a backbone alone'),
     ('mmdet', {}, dict(output0=0), 'returns output0, but a model of mmdet must return dets, images, labels: pass'),
     ('mmseg', dict(mean='[1.0, 2.0, 3.0]'), dict(output0=0), 'with mean [1.0, 2.0, 3.0], but config None has [0.0, '),

@@ -95,5 +95,5 @@ def test_another_library_of_the_name_is_told_with_its_place(library: str, conten
     for name in [name for name in sys.modules if name.partition('.')[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     told = refusal(require, library, error=ImportError)
-    assert told.startswith(f'{library} cannot be imported ({tmp_path}/{library} is found first, of version {version}, ')
+    assert told.startswith(f'{library} cannot be imported (Python imports version {version} from {tmp_path}/{library},')
     sys.modules.pop(library)

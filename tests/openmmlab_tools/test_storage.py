@@ -170,7 +170,7 @@ def response(status: str, body: bytes = b'', length: int | None = None) -> Calla
 
 
 @pytest.mark.parametrize('reply, words', [
-    (response('403 Forbidden'), 'is refused by the store (PermissionError: Forbidden): check the keys'),
+    (response('403 Forbidden'), 'cannot be accessed (PermissionError: Forbidden): check the keys'),
     (socket.socket.close, 'cannot be read or written (')], ids=['refuses', 'breaks off'])
 def test_a_store_that_refuses_or_breaks_off_is_told(reply: Callable, words: str) -> None:
     pytest.importorskip('s3fs')

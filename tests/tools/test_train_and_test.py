@@ -33,7 +33,7 @@ def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatc
     ('--auto-scale-lr', '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
     ('--resume no.pth', 'checkpoint no.pth does not exist: check the path.'),
     ('--resume published.pth', 'has no meta, optimizer, message_hub, so training cannot resume'),
-    pytest.param('--amp', 'Mixed precision needs a GPU, but torch sees none: leave out --amp.',
+    pytest.param('--amp', 'Mixed precision needs a GPU, but torch finds none: leave out --amp.',
                  marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')),
     # Those of models are in test_entrances.py, and those of configs in openmmlab_tools/engine/test_refusals.py.
     ('--cfg-options optim_wrapper.optimizer.type=AdmaW', 'not a registered optimizer: did you mean AdamW')])

@@ -48,8 +48,8 @@ except Exception as error:
     assert server.requests == ['/owner/mute/resolve/main/model.safetensors']
     host = server.url.removeprefix('http://')
     assert done.stdout.splitlines()[-1] == (
-        'UserError: owner/mute is not in the cache of the Hugging Face hub, and cannot be fetched '
-        f'({host} does not answer): check the network, or name a folder.'), done.stderr
+        'UserError: owner/mute is not in the cache of the Hugging Face hub, and cannot be downloaded '
+        f'({host} does not answer): check the network, or pass a local folder.'), done.stderr
 
 
 def test_urls_of_weights_are_tried_in_order_and_their_terms_are_told(server: Server, cache: Path, log: list,

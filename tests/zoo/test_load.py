@@ -142,7 +142,7 @@ def test_another_backbone_is_told_by_name() -> None:
     assert 'holds a CPVT (format timm), but the backbone is a PyramidCPVT' in refused(PyramidCPVT(NARROW), DEIT)
     with torch.device('meta'):
         model = PyramidCPVT(NARROW)
-    assert 'the PyramidCPVT is on the meta device, which holds no weights' in refusal(load_pretrained, model, OFFICIAL)
+    assert 'the PyramidCPVT is on the meta device, which stores no weights' in refusal(load_pretrained, model, OFFICIAL)
 
 
 @pytest.mark.parametrize(('allow_missing', 'other'), [

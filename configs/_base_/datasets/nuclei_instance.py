@@ -1,5 +1,5 @@
-# python -m lab convert nuclei writes the data. Images keep their sizes, 256 x 256 pixels and up. Training crops
-# large ones.
+# python -m lab convert nuclei writes the data. Images keep their sizes, 256 x 256 pixels and up. Training crops large
+# images.
 data_root = 'data/nuclei/'
 metainfo = dict(classes=('nucleus',), palette=[(220, 20, 60)])
 

@@ -1,5 +1,5 @@
-# Training from random weights, in about 10 minutes on one core. It is the toy schedule, but half as long and with one
-# evaluation. Norms are selected by their class, because other backbones have other names for them.
+# Training from random weights, in about 10 minutes on one core. This is the toy schedule, half as long and with one
+# evaluation. Norms are selected by their class because their names differ between backbones.
 _base_ = './toy.py'
 max_iters = 400
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)

@@ -1,5 +1,6 @@
-# Nuclei in their aspect, or squashed to squares of as many tokens (within 7 %). Half of the images are squares of 256
-# pixels, which both leave as they are; the others are larger squares, 4:3 or 5:4. Tests are those of aspect_camvid.py.
+# Nuclei in their aspect ratio, or squashed to squares with the same number of tokens (within 7 %). Half of the images
+# are squares of 256 pixels, which stay as they are. The other images are larger squares, 4:3 or 5:4. The tests are the
+# same as in aspect_camvid.py.
 _base_ = './position_encodings.py'
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
 shapes = {'as they are': (296, 256), 'squashed': (256, 256), 'wide': (352, 176), 'tall': (176, 352)}  # width and height

@@ -2,7 +2,7 @@
 # have padded convolutions, which show the border, too.
 _base_ = './position_encodings.py'
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
-# Is it position or a convolution that helps? With k = 1, a PEG tells no positions; the last one learns no convolution.
+# Does position help, or the convolution? With k = 1, a PEG encodes no position. The last variant learns no convolution.
 pegs = {
     'PEG, k = 1': dict(type='PEG', kernel_size=1),
     'PEG in every block': dict(type='PEG', positions=(0, 1)),

@@ -25,7 +25,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
 def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, sigma: float, min_score: float,
             method: int, offset: int) -> Tensor:
-    """Lowers the scores of boxes that overlap a better one (Bodla et al. 2017, arXiv 1704.04503, figure 2).
+    """Lowers the scores of boxes that overlap a box with a higher score (Bodla et al. 2017, arXiv 1704.04503, figure
+    2).
 
     Args:
         boxes: `(N, 4)`, on the CPU.

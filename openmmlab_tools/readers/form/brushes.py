@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 
 MOST = 2**28  # values of a mask
-CHANNELS = 4  # of the picture that the brush paints; the last one says where it has painted
+CHANNELS = 4  # of the painted picture; the last channel is the mask
 
 
 def read_brush(code: Sequence[int], size: tuple[int, int]) -> np.ndarray:

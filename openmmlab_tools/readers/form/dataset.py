@@ -69,7 +69,7 @@ class LabelledData:
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def measured(self, pictures: list[Picture]) -> list[Picture]:
-        """Sets the sizes of images that have none, and counts their types; a UserError if one is no image."""
+        """Sets the sizes of images that have none, and counts their types; raises a UserError if a file is no image."""
         wrong = []
         with ThreadPoolExecutor() as threads:
             for picture, header in zip(pictures, threads.map(read_header, [picture.path for picture in pictures]),

@@ -15,14 +15,14 @@ MOST_PATTERNS = 20  # with more, folders are joined
 
 @dataclass(frozen=True)
 class Files:
-    """The files below a folder, by what they are used for; names are relative to it."""
+    """The files below a folder, sorted by their use; names are relative to the folder."""
     used: dict[str, list[str]]  # for each of `ROLES`
     left_out: dict[str, list[str]]  # by a pattern, or by the name if it is one file
     elsewhere: int = 0  # files that are used, but lie outside of the folder
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
-        """How many files are images, labels, descriptions, and left out; the sum is the number of files."""
+        """The numbers of images, labels, descriptions and skipped files; together, these are all files."""
         images, labels, descriptions = (len(self.used[role]) for role in ROLES)
         return images, labels, descriptions, sum(map(len, self.left_out.values()))
 

@@ -79,7 +79,7 @@ class Pairs(NamedTuple):
     """Images with their annotation files."""
     of_image: dict[Path, Path]
     alone: list[Path]  # annotation files without an image
-    second: list[Path]  # further files of images that have a nearer one, and files of the same kind
+    second: list[Path]  # files of images that have a nearer annotation file, and files of the same kind
 
 
 class _Place(NamedTuple):
@@ -199,7 +199,8 @@ class Folder:
         key, is_label = self._key(path), self.is_label(path)
         same = [other for other in self._by_key.get((key, path.stem), ()) if other.parent == path.parent]
         without = [other for other in self._by_key.get((key, bare), ()) if other.parent == path.parent]
-        # Of all folders, only a name that is there once means an image; label maps are other names of it.
+        # In other folders, a name means an image only if it is unique. Names of label maps contain the name of the
+        # image.
         named = self._by_stem.get(path.stem, ())
         photos = self._photos(bare) if bare != path.stem or is_label else []
         rest = bare if bare != path.stem else WORD_AT_END.sub('', bare)
@@ -282,7 +283,7 @@ class Folder:
             best = max(_agreement(text, place) for text in names)
             chosen = [text for text in names if _agreement(text, place) == best]
             if len({_parts_of(text) for text in chosen}) > 1:
-                raise UserError(f'{source} has {chosen[0]} and {chosen[1]}, but both could only mean '
+                raise UserError(f'{source} has {chosen[0]} and {chosen[1]}, but the only file for both is '
                                 f'{self.name(place)}: put the images into the folders that the file names.')
             matched.update(dict.fromkeys(chosen, place))
         return matched

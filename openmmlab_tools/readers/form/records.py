@@ -24,7 +24,7 @@ class RecordObject(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a file, or a part of a file, contains about one image."""
+    """The annotation of one image, as a file or a part of a file states it."""
     where: str  # the file, or a part of it, for messages
     texts: Sequence[str]  # what may be its path, the surest first
     objects: Iterable[RecordObject]
@@ -76,7 +76,7 @@ def read_many(files: Sequence[Path], data: LabelledData, folder: Folder, parse: 
                 account.leave('images', f'images of {path.name} are not there', name)
                 account.leave('objects', 'objects are of images that are not there', name, objects)
     if not known:
-        raise UserError(f'none of the images of {files[0]} is there: put them below {folder.root}.')
+        raise UserError(f'none of the images in {files[0]} exists: put them into {folder.root} or a folder below.')
     data.measured([picture for picture, _ in known])
     for picture, record in known:
         fill(picture, record, account)

@@ -185,8 +185,8 @@ def _read(listing: SplitList, here: ImageNames, all_images: ImageNames, folder: 
         meant = next(filter(None, map(here.find, texts)), [])
         if len(meant) > 1:
             raise FileFault(listing.path, f'names {texts[0]}, which '
-                            f'{" and ".join(map(folder.name, sorted(meant)[:2]))} may '
-                            'be: write names with their folders')
+                            f'can mean {" and ".join(map(folder.name, sorted(meant)[:2]))}: write names with their '
+                            'folders')
         images += meant
         if meant or any(map(all_images.find, texts)):
             known += 1

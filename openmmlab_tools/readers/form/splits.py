@@ -67,7 +67,8 @@ def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) ->
     """Returns at most `number` names, in whole groups, in a random order; the smallest group if all are larger.
 
     A group is the names in which the regular expression finds the same: its first group, or all that matches if it has
-    none. A name in which it finds nothing is alone. A UserError if it is none, or there is one group.
+    none. A name without a match is a group of its own. Raises a UserError if `pattern` is no regular expression, or
+    there is only one group.
     """
     try:
         matches = {name: re.search(pattern, name) for name in names}
@@ -77,8 +78,9 @@ def choose_groups(names: Sequence[str], number: int, seed: int, pattern: str) ->
     for name, match in matches.items():
         groups.setdefault((match.groups() or (match[0],))[:1] if match else name, []).append(name)
     if len(groups) == 1 or not any(matches.values()):
-        fault = 'nothing in any name' if not any(matches.values()) else 'the same in all names'
-        raise UserError(f'group_by is {pattern}, which finds {fault}, such as {names[0]}: correct it.')
+        fault = 'nothing in any name' if not any(matches.values()) else 'the same text in all names'
+        raise UserError(f'group_by is {pattern}, which matches {fault}, such as {names[0]}: choose a pattern whose '
+                        'match differs between groups.')
     chosen: set[str] = set()
     for group in random.Random(seed).sample(list(groups.values()), len(groups)):
         chosen.update(group if len(chosen) + len(group) <= number else ())
@@ -98,8 +100,9 @@ def take_share(data: LabelledData, share: float, seed: int, group_by: str | None
     names = list(name_of.values())
     number = max(1, round(share * len(names)))
     if not 0 < share < 1 or number >= len(names):
-        raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
-                        'name a share between 0 and 1, a folder or a file with --val.')
+        raise UserError(f'the share of images for validation is {share}, but it must be between 0 and 1, and leave '
+                        f'some of the {len(names)} images for training: pass another share, a folder or a file with '
+                        '--val.')
     chosen = (choose_groups(names, number, seed, group_by) if group_by is not None else
               set(random.Random(seed).sample(names, number)))
     data.splits['train'] = [picture for picture in pictures if name_of[picture.path] not in chosen]

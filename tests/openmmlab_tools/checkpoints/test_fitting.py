@@ -105,8 +105,9 @@ TIED = {f'decoder.blocks.{i}.{name}': tensor for i in (1, 2) for name, tensor in
      ')'),
     (weights_of({'stem.0.weight': torch.ones(4, 3, 1, 1).int()}), {}, '1 of whole numbers (stem.0.weight)'),
     # What mmengine would not load.
-    (dict(model=weights_of()), {}, '21 missing ('), (dict(state_dict=None), {}, 'has a NoneType for its state dict'),
-    ({0: EQUAL}, {}, 'has keys that are no names for its state dict'),
+    (dict(model=weights_of()), {}, '21 missing ('),
+    (dict(state_dict=None), {}, 'has a NoneType in place of its state dict'),
+    ({0: EQUAL}, {}, 'has keys that are no names in place of its state dict'),
     # One more block, also of the same weights as another; a norm that is like all others; copies, but for one tensor.
     (weights_of(blocks=3), {}, '2 left over (decoder.blocks.2.weight, decoder.blocks.2.bias)'),
     (weights_of(TIED), {}, '2 left over (decoder.blocks.2.weight, decoder.blocks.2.bias)'),

@@ -117,10 +117,10 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
         assert f'{name} does not exist' in refusal(read_checkpoint, tmp_path / name, error=MissingFile)
     assert 'cannot be read' in refusal(read_checkpoint, tmp_path)
     for content, words in (
-            ([torch.ones(1)], 'holds a list'), ({}, 'a.pth holds no tensors .*: it has nothing'),
+            ([torch.ones(1)], 'contains a list'), ({}, 'a.pth contains no tensors .*, but only nothing'),
             (nn.Linear(2, 3), r'contains code or objects other than tensors: save its state_dict alone\.$'),
-            (dict(student=WEIGHTS, epoch=3), 'a.pth holds no tensors .*: it has student, epoch'),
-            (dict(state_dict=dict(note='x')), "a.pth holds no tensors under 'state_dict': it has note")):
+            (dict(student=WEIGHTS, epoch=3), 'a.pth contains no tensors .*, but only student, epoch'),
+            (dict(state_dict=dict(note='x')), "a.pth contains no tensors under 'state_dict', but only note")):
         assert re.search(words, refusal(read_weights, save(tmp_path / 'a.pth', content)))
 
 

@@ -84,7 +84,7 @@ SEGM = dict(split='val', val_evaluator=[dict(type='mmdet.CocoMetric', metric=['b
     (dict(pipeline=MASKS), {}, without_masks, BOXES_ONLY), ({}, SEGM, without_masks, BOXES_ONLY),
     ({}, {}, DUPLICATE, 'has id 1 2 times in annotations'),
     ({}, {}, lambda coco: [one.update(iscrowd=1) for one in coco['annotations']], 'has only boxes that mmdet '),
-    ({}, {}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves'),
+    ({}, {}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt skips'),
     ({}, {}, lambda coco: [one.update(width=str(one['width'])) for one in coco['images']], "has width='"),
     ({}, {}, lambda coco: coco['categories'].pop(0), 'has no category for 1 of 5 classes (sun), so labels'),
     ({}, {}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun', and")])

@@ -131,7 +131,7 @@ def test_faults_are_named_before_training(damage: Callable[[Path, Config], objec
 
 def test_classes_of_things_and_stuff_must_be_stated(coco: Config) -> None:
     coco.train_dataloader.dataset.metainfo = dict(classes=THINGS + STUFF)
-    assert 'set all three in metainfo of the dataset' in refusal(check_before_training, coco, ('train', 'val'))
+    assert 'set classes, thing_classes and stuff_classes' in refusal(check_before_training, coco, ('train', 'val'))
 
 
 @pytest.mark.parametrize('name', ['mask2former/mask2former_r50_8xb2-lsj-50e_coco',

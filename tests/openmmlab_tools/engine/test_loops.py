@@ -165,5 +165,5 @@ def test_workers_that_give_no_data_are_given_up_in_a_sentence(call: Callable, wo
     with pytest.raises(RuntimeError) as raised:
         next(iter(loaders[0]))
     told = lost_workers(raised.value)
-    assert str(told).startswith(f'the workers of a data loader give no more data ({words}')
+    assert str(told).startswith(f'the workers of a data loader have stopped ({words}')
     assert lost_workers(RuntimeError('CUDA error')) is None

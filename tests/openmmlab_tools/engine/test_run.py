@@ -191,8 +191,8 @@ SPACE = ('cannot be written (No space left on device): free space for it, in {} 
     (OSError(*FULL, 'a.log'), True, f'a.log {SPACE}continue from iter_2.pth with --resume.'),
     (OSError(*FULL), False, f'a file {SPACE}start again.'), (PermissionError('no'), True, 'no'),
     (RuntimeError('[/a/gloo/pair.cc:553] Connection closed by peer'), True,  # as gloo says when another rank has died
-     'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout ([/a/gloo/pair.cc:553]'
-     ' Connection closed by peer): see why in its log, then continue with --resume.')])
+     'rank 0 waits for another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout ([/a/gloo/pair.cc:'
+     '553] Connection closed by peer): see why in its log, then continue with --resume.')])
 def test_what_is_lost_during_a_run_is_told_with_a_way_on(error: Exception, resumable: bool, words: str, tmp_path: Path
                                                          ) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')

@@ -346,4 +346,4 @@ def test_other_names_are_a_warning_and_another_order_is_an_error(tested: str, wo
     check_classes(['a', 'b', 'c'], [*tested], 'x.pth')
     assert [level for level, message in log if words in message] == ['WARNING'] if words else log == []
     assert refusal(check_classes, ['a', 'b', 'c'], ['a', 'c', 'b'], 'x.pth').startswith(
-        "checkpoint x.pth has the 3 classes of the test data in another order (class 1 is 'b' there, and 'c' here), ")
+        "checkpoint x.pth has the 3 classes of the test data in another order: class 1 is 'b' in the checkpoint, but ")

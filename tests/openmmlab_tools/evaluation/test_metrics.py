@@ -157,7 +157,7 @@ def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
     samples[2]['pred_instances']['labels'][0] = 3
     assert refusal(compute, CocoMetric, annotations, samples) == (
         'the model predicts class 3, but the annotations have 3 classes of the dataset: set num_classes of the '
-        "model's head to that.")
+        "model's head to 3.")
     samples[1]['pred_instances']['scores'][0] = np.nan
     assert refusal(compute, CocoMetric, annotations, samples) == (
         'the model predicts scores that are no numbers (NaN) for the image with id 2: its training has diverged; use '

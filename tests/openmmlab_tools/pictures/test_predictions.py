@@ -112,8 +112,8 @@ def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
     (lambda: OBJECTS.above({'dogs': 0.5}), 'score_thr contains dogs, but the model has no such class: did you mean '
      'dog: name a class of the model, or pass a number.'),
     *((lambda one=one: OBJECTS.above(one), 'must be a number from 0 to 1') for one in (np.nan, -0.1, {'dog': 2})),
-    (OBJECTS.plot, 'a.png is not known: predict() sets it'),
+    (OBJECTS.plot, 'the prediction a.png has no image to draw on: set its image'),
     (lambda: OBJECTS.save('out.gif'), 'out.gif ends in neither .png nor .jpg'),
-    (LABEL_MAP.to_coco, 'the prediction of image is a label map, which COCO does not hold')])
+    (LABEL_MAP.to_coco, "the prediction of image is a label map, which COCO's layout does not contain")])
 def test_what_a_prediction_refuses_is_one_sentence(call: Callable, words: str) -> None:
     assert words in refusal(call)

@@ -48,7 +48,7 @@ def test_an_option_is_accepted_or_the_message_names_it(name: str, value: object)
     (dict(tile=8, overlap=1.5), 'overlap is 1.5, but must be a whole number of at least 0'),
     (dict(tile_scale='x'), "tile_scale is 'x', but must be 'train' or 'config', or a number from 0.01 to 100"),
     (dict(tile_scale=2.), 'tile_scale is 2.0, but there are no tiles: also pass the side of a tile.'),
-    (dict(score_thr={3: 0.5}), 'score_thr has a score for 3, but must have them by the names of classes')])
+    (dict(score_thr={3: 0.5}), 'score_thr has the key 3, but its keys must be names of classes')])
 def test_what_is_wrong_is_named(options: dict[str, Any], told: str) -> None:
     assert refusal(check_options, **options).startswith(told)
 

@@ -141,7 +141,7 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
         (name, found), = images_of(f'{address}/a.png?x=1', urls=True)
         assert name == 'a.png' and np.array_equal(found, read_image(folder / 'a.png'))
         for file, most, urls, told in (
-                ('a.png', 600, False, 'is an address, and none is fetched unless'),
+                ('a.png', 600, False, 'is an address, but images are only downloaded with urls=True'),
                 ('no.png', 600, True, 'HTTPError: HTTP Error 404'),
                 ('black.png', 599, True, 'has 30 x 20 pixels (width x height), but at most 599'),
                 ('a.png', 99, True, 'a.png has more than 297 bytes: use')):
@@ -156,10 +156,10 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
     ('no.png', 'no.png does not exist: pass an image'), ('no.avi', 'no.avi does not exist'),
     ('*.gif', 'no file matches'), ('x.mp4', 'x.mp4 contains no readable image'),
     (torch.zeros(8, 8), 'a tensor has shape (8, 8), but must be (3, H, W)'),
-    (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have them from 0 to 1'),
+    (torch.full((3, 8, 8), 2.), 'has values from 2 to 2, but must have values from 0 to 1'),
     (torch.zeros(3, 8, 8, dtype=torch.int64), 'type int64, but must be (H, W, 3), RGB, uint8'),
     (np.zeros((8, 8), np.uint8), 'an image has shape (8, 8) and type uint8, but must be (H, W, 3), RGB, uint8: conv'),
-    *((empty, 'an image has shape (0, 8, 3), and so no pixels: leave it out.')
+    *((empty, 'an image has shape (0, 8, 3), so it has no pixels: remove it.')
       for empty in (np.zeros((0, 8, 3), np.uint8), Image.new('RGB', (8, 0)), torch.zeros(3, 0, 8))),
     (None, 'an image is a NoneType, but must be'), (True, 'an image is a bool, but must be'),
     (b'ab', 'an image is a bytes, but must be'), (BytesIO(b'ab'), 'an image is a BytesIO, but'),

@@ -160,7 +160,7 @@ def test_a_path_means_an_image_of_its_own_in_no_other_folder(
 
 def test_two_paths_that_may_both_mean_an_image_are_refused(tmp_path: Path) -> None:
     cameras(['0.png'], ['left/0.png', 'right/0.png'])(tmp_path)
-    assert 'left/0.png and right/0.png, but both could only mean 0.png: put' in refusal(find_data, tmp_path)
+    assert 'left/0.png and right/0.png, but the only file for both is 0.png: put' in refusal(find_data, tmp_path)
 
 
 def test_coco_takes_the_images_beside_it_also_if_another_folder_has_more(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_masks_of_two_values_are_found_file_by_file(suffix: str, tmp_path: Path)
 @pytest.mark.parametrize('suffix, pixels, words', [
     ('.png', cv2.GaussianBlur(layouts.label_map(255), (5, 5), 1), 'look like masks of two values that were resized'),
     ('.jpg', np.tile(np.arange(0, 240, 3, np.uint8), (60, 1)), 'is a JPEG or GIF file, which may have two values only'),
-    ('.png', layouts.label_map(1).astype(np.uint16) * 26001, 'as KITTI and MOTS have')])
+    ('.png', layouts.label_map(1).astype(np.uint16) * 26001, 'as in KITTI and MOTS: convert')])
 def test_label_maps_of_other_values_are_refused(suffix: str, pixels: np.ndarray, words: str, tmp_path: Path) -> None:
     maps_of(dict(a=pixels), suffix)(tmp_path)
     assert words in refusal(find_data, tmp_path, ReadingOptions(True, 'classes' if pixels.dtype == np.uint16 else None))

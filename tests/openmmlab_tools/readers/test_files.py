@@ -93,8 +93,8 @@ def test_a_fault_of_a_damaged_file_names_it(write: layouts.Write, seed: int) -> 
 def test_a_list_of_a_split_without_images_is_named(tmp_path: Path) -> None:
     layouts.yolo(tmp_path, description='names: [cat, dog]\ntrain: train.txt\nval: images/val')
     text(tmp_path / 'train.txt', 'images/train/x.jpg\n')
-    assert refusal(find_data, tmp_path).startswith(f'{tmp_path}/train.txt names no image that is there, but {tmp_path}/'
-                                                   'data.yaml names it for train: ')
+    assert refusal(find_data, tmp_path).startswith(f'{tmp_path}/train.txt names no image that exists, but {tmp_path}/'
+                                                   'data.yaml uses it for train: ')
 
 
 def test_the_file_that_names_the_splits_is_named_beside_images_of_none(tmp_path: Path) -> None:

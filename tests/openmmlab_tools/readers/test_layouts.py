@@ -114,7 +114,7 @@ def test_what_became_of_the_data_is_told(write: layouts.Write, words: list[str],
 
 @pytest.mark.parametrize('write, words', [
     *((partial(layouts.yolo, description=f'names: [cat, dog]\n{description}'), words) for description, words in (
-        ('train: images/nothing', 'names images/nothing for train, which is not there'),
+        ('train: images/nothing', 'names images/nothing for train, which does not exist'),
         ('train: {a: [b]}', 'for train, but this is a folder, a list of images'),
         ('kpt_shape: [a, b]', 'has kpt_shape '), ('names: [[cat], dog]', 'for names, but these are a list'),
         ('names: [*x]', 'is not YAML')))])

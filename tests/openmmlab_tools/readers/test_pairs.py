@@ -89,7 +89,7 @@ def test_a_mask_for_each_object_is_told(images: str, masks: str, tmp_path: Path)
 def test_many_values_ask_for_the_names_of_classes(tmp_path: Path) -> None:
     pixels = (np.arange(60 * 80) % 151).astype(np.uint8).reshape(60, 80)
     layouts.maps('images/{1}/{0}.jpg', 'annotations/{1}/{0}.png', lambda name: pixels)(tmp_path)
-    assert 'Name the classes in classes.txt, one in each line from 0 on' in refusal(find_data, tmp_path)
+    assert 'names of the classes in classes.txt, one in each line, from class 0 on' in refusal(find_data, tmp_path)
     layouts.text(tmp_path / 'classes.txt', '\n'.join(f'c{index}' for index in range(151)))
     assert len(find_data(tmp_path).classes) == 151
 

@@ -196,7 +196,7 @@ def test_groups_of_open_images_are_crowds_and_the_unit_is_one_for_a_file(tmp_pat
 
 def test_shares_beside_pixels_are_refused(tmp_path: Path) -> None:
     open_images('a,cat,0.125,0.375,0.25,0.75,0', 'b,cat,0.5,0.9,0.25,0.75,0', 'c,cat,40,60,10,30,0')(tmp_path)
-    assert 'line 4, has a coordinate of 60, but 2 of 3 lines have only shares' in refusal(find_data, tmp_path)
+    assert 'line 4, has a coordinate of 60, but 2 of 3 lines have only fractions' in refusal(find_data, tmp_path)
 
 
 # Label maps
@@ -228,7 +228,7 @@ def test_values_of_mots_are_classes_and_objects(tmp_path: Path) -> None:
     assert says(data, '8 of 12 objects are used; skipped: 4 objects are regions to ignore (10000)')
     assert sorted(boxes_of(data))[-1] == [10, 20, 20, 30]
     for options in (ReadingOptions(masks='classes'), ReadingOptions(semantic=True)):
-        assert 'as KITTI and MOTS have' in refusal(find_data, tmp_path, options)
+        assert 'as in KITTI and MOTS: convert' in refusal(find_data, tmp_path, options)
 
 
 # The whole account

@@ -51,8 +51,8 @@ def test_no_group_is_in_two_parts(sizes: dict[str, int], share: float, seed: int
         assert len(data.splits['train']) + len(data.splits['val']) == len(names)
 
 
-@pytest.mark.parametrize('pattern, words', [('(', 'no regular expression'), ('none', 'finds nothing in any name'),
-                                            ('slide', 'finds the same in all names')])
+@pytest.mark.parametrize('pattern, words', [('(', 'no regular expression'), ('none', 'matches nothing in any name'),
+                                            ('slide', 'matches the same text in all names')])
 def test_patterns_that_make_no_groups_are_refused(pattern: str, words: str) -> None:
     assert words in refusal(divided, CROPS, pattern)
 
