@@ -183,7 +183,8 @@ def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
         url = next(url for url in urls if not on_hub(url))
         raise UserError(f'the ImageNet weights {address} could not be downloaded, because the internet does not '
                         f'answer. Download {url} on another machine and save it as {cache_file(url)}. Or pass '
-                        '--random-weights to start from random weights; training then needs more images and time.')
+                        '--arch nano, whose weights are part of the package, or --random-weights, which needs more '
+                        'images and time.')
     terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
     kind = 'ImageNet weights' if '://' in urls[0] else 'weights that an ImageNet teacher taught without labels,'
     return address, (f'The backbone starts from the {kind} {address} ({size / 1e6:.0f} MB{terms}). To start from '

@@ -275,7 +275,7 @@ def test_a_name_that_two_images_have_is_refused(tmp_path: Path) -> None:
     save(tmp_path / 'images/more/a.jpg', PIXELS)
     text(tmp_path / 'annotations/more/a.xml', XML.format(name='cat'))
     text(tmp_path / 'train.txt', 'a\nb\n')
-    assert 'names a, which images/a.jpg and images/more/a.jpg may be' in refusal(find_data, tmp_path)
+    assert 'names a, which can mean images/a.jpg and images/more/a.jpg: write' in refusal(find_data, tmp_path)
     text(tmp_path / 'train.txt', 'more/a\nb\n')
     assert [one.path.parent.name for one in find_data(tmp_path).splits['train']] == ['more']  # b is for validation
 
