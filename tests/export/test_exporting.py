@@ -1,4 +1,5 @@
 """Exports of backbones and segmentors, which are right at all sizes or refused in a sentence."""
+import gc
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,12 +11,13 @@ import torch.nn.functional as F
 from mmengine.config import Config
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.fx import config as fx_config
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings.base import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.export import exported, load_part
 from cpvt_mm.export.comparing import check, compare
-from cpvt_mm.export.exporting import WRITERS
+from cpvt_mm.export.exporting import WRITERS, quick_tracing
 from cpvt_mm.export.program import export_program
 from cpvt_mm.tokens.grid import Grid
 from openmmlab_tools.engine import load_config
@@ -238,3 +240,11 @@ def test_a_part_that_a_config_does_not_have_is_named() -> None:
             (load_config(UPERNET), 'detector', 'is of mmseg, but detectors are of mmdet: export the backbone alone'),
             (config('SegformerHead', in_index=(0, 1, 2)), 'segmentor', 'cannot be built')):
         assert words in refusal(load_part, cfg, part)
+
+
+def test_garbage_collection_and_stack_traces_are_as_before_an_export_that_fails() -> None:
+    before = gc.isenabled(), fx_config.do_not_emit_stack_traces
+    with pytest.raises(RuntimeError), quick_tracing():
+        assert (gc.isenabled(), fx_config.do_not_emit_stack_traces) == (False, True)
+        raise RuntimeError
+    assert (gc.isenabled(), fx_config.do_not_emit_stack_traces) == before == (True, False)
