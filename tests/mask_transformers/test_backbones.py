@@ -142,7 +142,7 @@ def test_weights_of_a_vit_fill_all_but_the_decoder_which_learns_at_the_full_rate
 
 
 @pytest.mark.parametrize('arguments, words', [
-    (dict(out_type='raw'), "out_type is 'raw', but a PlainMaskTransformer has none"),
+    (dict(out_type='raw'), "out_type is 'raw', but a PlainMaskTransformer does not accept it"),
     (dict(drop_path_rate=0.1), 'drop_path_rate is 0.1'), (dict(num_query_blocks=4), 'must be from 1 to 3')])
 def test_mistakes(arguments: dict[str, Any], words: str) -> None:
     assert words in refusal(lambda: PlainMaskTransformer(**{**NARROW, **arguments}), error=ValueError)
