@@ -102,9 +102,9 @@ def _timm_teacher(name: str, model: Any, normalization: tuple[Sequence[float], S
     indices = _map_indices(name, model)
 
     def maps(images: Tensor) -> list[Tensor]:
-        found: list[Tensor] = model.forward_intermediates(images, indices=indices, intermediates_only=True,
-                                                          stop_early=True)
-        return found
+        returned: list[Tensor] = model.forward_intermediates(images, indices=indices, intermediates_only=True,
+                                                             stop_early=True)
+        return returned
 
     return Teacher(model, maps, [model.feature_info[index]['num_chs'] for index in indices], normalization)
 

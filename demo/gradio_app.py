@@ -96,15 +96,15 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
                 attention = gr.Image(label='Attention', interactive=False, buttons=BUTTONS, elem_id='attention')
                 caption = gr.Markdown(HINT, elem_id='caption')
         # One call runs at a time, because calls share the models. Only the last waiting change is executed.
-        one = dict(concurrency_id='models', trigger_mode='always_last', show_progress='minimal')
-        prediction = dict(fn=predict, inputs=[image, checkpoint, side, score_thr], outputs=painted, **one)
+        options = dict(concurrency_id='models', trigger_mode='always_last', show_progress='minimal')
+        prediction = dict(fn=predict, inputs=[image, checkpoint, side, score_thr], outputs=painted, **options)
         attending = dict(fn=attend, inputs=[image, checkpoint, side, block, pixel], outputs=[attention, caption],
-                         **one)
+                         **options)
         image.change(lambda: None, outputs=pixel)
         image.select(clicked, outputs=pixel)
         gr.on([image.change, side.input, score_thr.input], **prediction)
         gr.on([pixel.change, side.input, block.input], **attending)
-        chosen = checkpoint.input(choose, checkpoint, [side, score_thr, block], **one)
+        chosen = checkpoint.input(choose, checkpoint, [side, score_thr, block], **options)
         chosen.success(**prediction).success(**attending)
     return app.queue(max_size=QUEUE)
 

@@ -17,7 +17,7 @@ def models() -> dict[str, tuple[nn.Module, dict]]:
     """Returns small models with two classes, and labels for two images of 64 x 96."""
     label_map = torch.randint(2, (2, 64, 96))
     boxes = [dict(class_labels=torch.tensor([1]), boxes=torch.tensor([[.5, .5, .4, .6]])) for _ in range(2)]
-    masks = dict(mask_labels=[(one == 1)[None].float() for one in label_map], class_labels=[torch.tensor([1])] * 2)
+    masks = dict(mask_labels=[(x == 1)[None].float() for x in label_map], class_labels=[torch.tensor([1])] * 2)
     channels = hf.AutoBackbone.from_config(backbone(1, 2, 3)).channels
     return {
         'UperNet': (hf.UperNetForSemanticSegmentation(hf.UperNetConfig(

@@ -141,12 +141,12 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias = ctx.tensors
-        found = [None if x is None else torch.empty_like(x) for x in (q, k, v, bias)]
+        gradients = [None if x is None else torch.empty_like(x) for x in (q, k, v, bias)]
         name = f'{ATTENTION}_backward'
         ctx.work.calls[name] += 1
         ctx.work.flops[name] += _attention_backward_flops(grads[0].shape, q.shape, k.shape, v.shape)
-        ctx.work.bytes[name] += _bytes(ctx.tensors, ctx.saved_tensors, grads, found)
-        return None, *found
+        ctx.work.bytes[name] += _bytes(ctx.tensors, ctx.saved_tensors, grads, gradients)
+        return None, *gradients
 
 
 def _bytes(*values: object) -> int:

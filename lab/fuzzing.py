@@ -106,9 +106,9 @@ def fuzz(args: argparse.Namespace, kinds: Sequence[str], prepare: Callable[[rand
             shutil.copytree(folder, args.kept / str(number), dirs_exist_ok=True)
         shutil.rmtree(folder)
     print(markdown_table(['kind', *OUTCOMES, 'longest, s', 'peak, MiB'], (
-        (kind, *(sum(ending.outcome == outcome for ending in found) for outcome in OUTCOMES),
-         f'{max((ending.seconds for ending in found), default=0):.2f}',
-         f'{max((ending.peak for ending in found), default=0):.0f}') for kind, found in endings.items())))
+        (kind, *(sum(ending.outcome == outcome for ending in of_kind) for outcome in OUTCOMES),
+         f'{max((ending.seconds for ending in of_kind), default=0):.2f}',
+         f'{max((ending.peak for ending in of_kind), default=0):.0f}') for kind, of_kind in endings.items())))
     for text, times in bad.most_common():
         print(f'{times} x {text}')
     if bad:

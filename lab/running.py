@@ -160,13 +160,13 @@ def interleave(calls: Mapping[str, Call], rounds: int, warmup: int) -> dict[str,
     The first `warmup` rounds are not timed.
     """
     order = random.Random(0)
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for index in range(-warmup, rounds):
         for name in order.sample(list(calls), len(calls)):
             taken = seconds(calls[name])
             if index >= 0:
-                found[name].append(taken)
-    return found
+                times[name].append(taken)
+    return times
 
 
 def describe_machine(device: str) -> dict[str, str]:
@@ -177,5 +177,5 @@ def describe_machine(device: str) -> dict[str, str]:
 
 def _cpu() -> str:
     path = Path('/proc/cpuinfo')
-    found = re.search(r'model name\s*:\s*(.+)', path.read_text()) if path.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    match = re.search(r'model name\s*:\s*(.+)', path.read_text()) if path.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()

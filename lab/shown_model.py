@@ -98,9 +98,9 @@ class ShownModel:
         x, y = pixel[0] * seen.shape[1] // width, pixel[1] * seen.shape[0] // height
         inputs = to_input(seen, self._cfg).to(next(self.backbone.parameters()).device)
         with time_limit(self._seconds):
-            found = collect(self.backbone, inputs, [str(block)])[str(block)]
-        weights = found.of_query((x, y)).mean(dim=0).cpu()
-        return overlay_image(seen, Overlay('', weights, found.key_cell), (x, y)), (
+            attended = collect(self.backbone, inputs, [str(block)])[str(block)]
+        weights = attended.of_query((x, y)).mean(dim=0).cpu()
+        return overlay_image(seen, Overlay('', weights, attended.key_cell), (x, y)), (
             f'The model sees {seen.shape[1]} x {seen.shape[0]} pixels (width x height). In block {block}, the query at '
             f'x={x}, y={y} gives {weights.max():.1%} of its attention to the brightest cell.')
 

@@ -42,17 +42,17 @@ def boxes_of(source: Source, count: int, has_ties: bool, random: np.random.Gener
     for _ in range(count):
         ease, labels = random.normal(0, source.spread), random.integers(
             0, source.classes, 1 + random.poisson(source.objects - 1))
-        for one in rows:
-            found = labels[random.random(len(labels)) < _share(source.quality + ease, 0)]
+        for images in rows:
+            predicted = labels[random.random(len(labels)) < _share(source.quality + ease, 0)]
             wrong = random.integers(0, source.classes, random.poisson(source.wrong))
-            overlaps = np.ceil(len(IOUS) * _share(0.6 * (source.quality + ease), 1, len(found), random)).astype(int)
-            scores = np.concatenate([_share(0.7 * source.quality + 0.5 * ease, 1, len(found), random),
+            overlaps = np.ceil(len(IOUS) * _share(0.6 * (source.quality + ease), 1, len(predicted), random)).astype(int)
+            scores = np.concatenate([_share(0.7 * source.quality + 0.5 * ease, 1, len(predicted), random),
                                      _share(0.3 * ease - 1, 1, len(wrong), random)])
             hits = np.append((1 << overlaps) - 1, np.zeros(len(wrong), int))
             if has_ties:
                 scores = scores.round(1)
-            columns = np.append(found, wrong), scores, hits, np.zeros(len(hits), int)
-            one.append(dict(objects=np.bincount(labels, minlength=source.classes).tolist(), truth=0, bbox=[
+            columns = np.append(predicted, wrong), scores, hits, np.zeros(len(hits), int)
+            images.append(dict(objects=np.bincount(labels, minlength=source.classes).tolist(), truth=0, bbox=[
                 [*box] for box in zip(*(column.tolist() for column in columns), strict=True)]))
     return rows
 
@@ -108,7 +108,7 @@ def risk(never: float, count: int, has_ties: bool, trials: int) -> tuple[float, 
     """
     random = np.random.default_rng(count)
     images = _found(never, ALL, has_ties, random)
-    parts = np.concatenate([np.stack([one, np.full(len(one), 1 / len(one))]) for one in images], axis=1)
+    parts = np.concatenate([np.stack([scores, np.full(len(scores), 1 / len(scores))]) for scores in images], axis=1)
     missed = []
     for _ in range(trials):
         try:

@@ -149,10 +149,10 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
 @without_pkg_resources_warning()
 def _reads_as(path: Path, cfg: Config) -> bool:
     try:
-        found = Config.fromfile(path)
+        written = Config.fromfile(path)
     except Exception:  # mmengine raises several types of errors for a base that it does not find
         return False
-    return _unscoped(found.to_dict()) == _unscoped(cfg.to_dict())
+    return _unscoped(written.to_dict()) == _unscoped(cfg.to_dict())
 
 
 def _unscoped(value: Any) -> Any:

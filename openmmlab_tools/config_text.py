@@ -100,15 +100,15 @@ def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     scope = content.get('default_scope')
     if scope is None and 'default_scope' in content:
         owners = (str(part.get('type')).partition('.')[0] for part in parts)
-        scope = content['default_scope'] = next((one for one in owners if one in libraries), None)
+        scope = content['default_scope'] = next((owner for owner in owners if owner in libraries), None)
     if not places or scope not in libraries:
         return cfg if scope == cfg.get('default_scope') else Config(content, cfg.text, cfg.filename)
     require(scope)
-    found = {place: find(place) for place in places}  # what is not imported yet is not registered
+    objects = {place: find(place) for place in places}  # what is not imported yet is not registered
     names = dict(registered(scope))
     for part in parts:
         if part.get('type') in places:
-            part['type'] = names.get(found[part['type']], part['type'])
+            part['type'] = names.get(objects[part['type']], part['type'])
     return Config(content, cfg.text, cfg.filename)
 
 
@@ -126,11 +126,12 @@ def registered(scope: str) -> Iterator[tuple[Any, str]]:
     """Yields registered classes and functions with their names in this default scope; the last name is valid in their
     own package.
     """
-    for root in {id(one): one for one in vars(mmengine.registry).values() if isinstance(one, Registry)}.values():
-        own = root.children.get(scope, root)
-        for name, kind in (*root.module_dict.items(), *own.module_dict.items()):
-            yield kind, name if own.module_dict.get(name, kind) is kind else f'{root.scope}.{name}'
+    roots = {id(value): value for value in vars(mmengine.registry).values() if isinstance(value, Registry)}
+    for root in roots.values():
+        library = root.children.get(scope, root)
+        for name, kind in (*root.module_dict.items(), *library.module_dict.items()):
+            yield kind, name if library.module_dict.get(name, kind) is kind else f'{root.scope}.{name}'
         for registry in root.children.values():
             for name, kind in registry.module_dict.items():
-                if registry is not own and kind.__module__.partition('.')[0] == registry.scope:
+                if registry is not library and kind.__module__.partition('.')[0] == registry.scope:
                     yield kind, f'{registry.scope}.{name}'

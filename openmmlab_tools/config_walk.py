@@ -33,4 +33,4 @@ def arch_of(backbone: Mapping[str, Any]) -> str | None:
 
 def dicts(value: Any) -> list[dict[str, Any]]:
     """Returns the dicts in a list, or a single dict as a list."""
-    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
+    return [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, dict)]

@@ -86,15 +86,15 @@ def read_state(path: Path, parse: Callable[[str], T], todo: str) -> T | None:
     """Reads a small text file that a run has left, and returns what `parse` returns for it; None if there is no file.
     Raises a UserError with the path and `todo` if the file cannot be read or parsed, for example because it is cut.
     """
-    what = what_is(path)
-    if what == 'does not exist':
+    fault = what_is(path)
+    if fault == 'does not exist':
         return None
     try:
-        if not what:
+        if not fault:
             return parse(path.read_text('utf-8'))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        what = f'cannot be used ({first_line(error)})'
-    raise UserError(f'{path} {what}: {todo}.')
+        fault = f'cannot be used ({first_line(error)})'
+    raise UserError(f'{path} {fault}: {todo}.')
 
 
 def write_text(path: Path, text: str) -> None:
@@ -199,8 +199,8 @@ def remove_leftovers(folder: Path, *names: str) -> None:
     """
     for name in names:
         for path in folder.glob(f'{name}.*.tmp*'):
-            found = TEMPORARY.search(path.name)
-            if found and stat.S_ISREG(path.lstat().st_mode) and not _is_another(int(found[1])):
+            match = TEMPORARY.search(path.name)
+            if match and stat.S_ISREG(path.lstat().st_mode) and not _is_another(int(match[1])):
                 path.unlink(missing_ok=True)
 
 

@@ -42,16 +42,16 @@ def _texts(artist: Artist) -> Iterator[Text]:
 @cache
 def fonts_for(text: str) -> tuple[str, ...]:
     """Returns the names of the system's fonts for the letters of a text that matplotlib's default font lacks."""
-    found: list[str] = []
+    names: list[str] = []
     lacking = _without(text, findfont(FontProperties()))
     for path, name in _system_fonts() if lacking else ():
         if len(rest := _without(lacking, path)) < len(lacking):
-            found.append(name)
+            names.append(name)
             lacking = rest
     if lacking:
         print_log(f'no font of this system has {lacking}, and a box is drawn instead: install one, on Debian and '
                   'Ubuntu by apt install fonts-noto-core fonts-noto-cjk fonts-symbola.', 'current', logging.WARNING)
-    return tuple(found)
+    return tuple(names)
 
 
 @cache

@@ -76,9 +76,9 @@ def _arguments(part: Mapping[str, Any], names: Sequence[str], scope: str | None)
     for base in cls.__mro__ if isinstance(cls, type) else ():
         parameters = inspect.signature(vars(base)['__init__']).parameters if '__init__' in vars(base) else {}
         if taken := [parameters[name] for name in names if name in parameters]:
-            return {one.name: part.get(one.name, one.default) for one in taken
-                    if one.name in part or one.default is not one.empty}
-        if parameters and not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            return {parameter.name: part.get(parameter.name, parameter.default) for parameter in taken
+                    if parameter.name in part or parameter.default is not parameter.empty}
+        if parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             break
     return {name: part[name] for name in names if name in part}
 
@@ -149,15 +149,15 @@ def _weights(weights: list[float], number: int, has_no_object: bool) -> list[flo
 def demands(model: Mapping[str, Any]) -> dict[str, str]:
     """Returns what a model requires in addition to images with boxes, masks or label maps, and the key that shows this.
     """
-    found: dict[str, str] = {}
-    for keys, part in walk(model, ('model',)):
-        path = '.'.join(map(str, keys))
-        for key, what in DEMANDS.items():
+    keys: dict[str, str] = {}  # by demand
+    for names, part in walk(model, ('model',)):
+        path = '.'.join(map(str, names))
+        for key, demand in DEMANDS.items():
             if part.get(key):
-                found.setdefault(what, f'{path}.{key}')
+                keys.setdefault(demand, f'{path}.{key}')
         if (kind := str(part.get('type')).rpartition('.')[2]) in DEMANDS_OF_TYPES:
-            found.setdefault(DEMANDS_OF_TYPES[kind], f'{path}.type={kind}')
-    return found
+            keys.setdefault(DEMANDS_OF_TYPES[kind], f'{path}.type={kind}')
+    return keys
 
 
 def keys_of_queries(model: Mapping[str, Any], scope: str | None) -> list[Key]:

@@ -79,11 +79,11 @@ def redact_text(text: str) -> str:
     return _pattern(frozenset(known)).sub(HIDDEN, text) if known else text
 
 
-def _unsigned(found: re.Match[str]) -> str:
-    parts = re.split('[&;]', found[2])
-    kept = [part for part in parts if not ('=' in part and (is_secret(name := unquote(part.partition('=')[0]))
+def _unsigned(query: re.Match[str]) -> str:
+    parts = re.split('[&;]', query[2])
+    unsigned = [part for part in parts if not ('=' in part and (is_secret(name := unquote(part.partition('=')[0]))
                                                             or SIGNATURE.fullmatch(_words(name))))]
-    return f'{found[1] * bool(kept)}{"&".join(kept)}' if len(kept) < len(parts) else found[0]
+    return f'{query[1] * bool(unsigned)}{"&".join(unsigned)}' if len(unsigned) < len(parts) else query[0]
 
 
 @lru_cache(1)
@@ -100,15 +100,15 @@ def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
     The value of a secret name becomes None, also in a pair such as a header. In other texts, `redact_text` hides
     secrets.
     """
-    found: list[tuple[object, str]] = []
+    secrets: list[tuple[object, str]] = []
     others: list[str] = []
-    _copy(value, place, found, others)
-    if found:
-        _remember(found, '\n'.join(others))
+    _copy(value, place, secrets, others)
+    if secrets:
+        _remember(secrets, '\n'.join(others))
     return _copy(value, place, [], [])
 
 
-def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[str], in_list: bool = False
+def _copy(value: Any, place: str, secrets: list[tuple[object, str]], others: list[str], in_list: bool = False
           ) -> tuple[Any, list[str]]:
     """Copies for `redact`, and adds secrets, each after its name, and other texts to the lists."""
     if isinstance(value, str):
@@ -116,11 +116,11 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
             name, sign, secret = filter(None, pair.groups())
             if secret == HIDDEN or not _names(name, False):
                 return pair[0]
-            found.append((name, secret))
+            secrets.append((name, secret))
             return f'{name}{sign}{HIDDEN}'
         if '://' in value:
-            found += [(name, unquote(one)) for name, one in PARAMETER.findall(value) if is_secret(unquote(name))]
-            found += [(place, unquote(user[:-1].partition(':')[2])) for user in USER.findall(value)]
+            secrets += [(name, unquote(text)) for name, text in PARAMETER.findall(value) if is_secret(unquote(name))]
+            secrets += [(place, unquote(user[:-1].partition(':')[2])) for user in USER.findall(value)]
         others.append(text := redact_text(PAIR.sub(hide, redact_text(value))))
         return text, [place] * (text != value)
     is_dict = isinstance(value, dict)
@@ -132,7 +132,7 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
         named = 'value'
     elif not is_dict and len(pairs) == 2 and _names(pairs[0][1], in_list):  # such as ('Authorization', ...)
         named = 1
-    kept: dict[Any, Any] = {}
+    items: dict[Any, Any] = {}
     left_out: list[str] = []
     for key, item in pairs:
         inner = f'{place}.{key}'.strip('.')
@@ -141,12 +141,12 @@ def _copy(value: Any, place: str, found: list[tuple[object, str]], others: list[
         # Keys of `custom_keys` are names of parameters.
         if isinstance(item, str | bytes | CONTAINERS) and item and (key == named or is_secret(key)) and (
                 not place.endswith('custom_keys')):
-            found += _texts(key, item)
-            kept[new], names = None, [inner]
+            secrets += _texts(key, item)
+            items[new], names = None, [inner]
         else:
-            kept[new], names = _copy(item, inner, found, others, not is_dict)
+            items[new], names = _copy(item, inner, secrets, others, not is_dict)
         left_out += names
-    return kept if is_dict else type(value)(kept.values()), left_out
+    return items if is_dict else type(value)(items.values()), left_out
 
 
 def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:
@@ -158,9 +158,9 @@ def _texts(name: object, value: Any) -> Iterator[tuple[object, str]]:
             yield from _texts(key, item)
 
 
-def _remember(found: list[tuple[object, str]], others: str) -> None:
+def _remember(secrets: list[tuple[object, str]], others: str) -> None:
     """Remembers secrets. Short secrets, and words in the config, are only hidden where they follow their names."""
-    for name, secret in found:
+    for name, secret in secrets:
         scheme, _, credential = secret.partition(' ')
         parts = {secret, secret.strip(), *secret.splitlines(), credential * (scheme.lower() in ('basic', 'bearer'))}
         for text in filter(None, parts):
@@ -197,5 +197,6 @@ def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     another program has written them.
     """
     unread = [] if meta.get(REDACTED) else [key for key in SOURCES if isinstance(meta.get(key), str)]
-    kept, left_out = redact({key: value for key, value in meta.items() if key not in unread}, 'meta')
-    return kept, [f'meta.{key} (of another program, so that its secrets are not known)' for key in unread] + left_out
+    redacted, left_out = redact({key: value for key, value in meta.items() if key not in unread}, 'meta')
+    return redacted, [*(f'meta.{key} (of another program, so that its secrets are not known)' for key in unread),
+                      *left_out]

@@ -35,7 +35,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, Ov
 LARGE, RATIO = 2 ** 28, 100
 
 
-@FileClient.register_backend('fsspec', prefixes=[one for one in (ZIP, *STORES) if one != 's3'], force=True)
+@FileClient.register_backend('fsspec', prefixes=[prefix for prefix in (ZIP, *STORES) if prefix != 's3'], force=True)
 @register_backend('fsspec', prefixes=[ZIP, *STORES], force=True)
 class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of zip archives.
@@ -73,10 +73,10 @@ class FsspecBackend(BaseStorageBackend):
 
     def get(self, filepath: str | Path) -> bytes:
         def read(files: Any, path: str) -> bytes:
-            found = files.info(path) if _scheme(filepath) == ZIP else {}
-            if found.get('size', 0) > max(LARGE, RATIO * found.get('compress_size', 0)):
-                raise UserError(f'{filepath} may be a zip bomb: its {found["compress_size"]} bytes unpack to '
-                                f'{found["size"]} bytes. Leave it out, or store it uncompressed.')
+            info = files.info(path) if _scheme(filepath) == ZIP else {}
+            if info.get('size', 0) > max(LARGE, RATIO * info.get('compress_size', 0)):
+                raise UserError(f'{filepath} may be a zip bomb: its {info["compress_size"]} bytes unpack to '
+                                f'{info["size"]} bytes. Leave it out, or store it uncompressed.')
             return files.cat_file(path)
 
         return self._try(filepath, read, size=None)
@@ -120,9 +120,9 @@ class FsspecBackend(BaseStorageBackend):
     def list_dir_or_file(self, dir_path: str | Path, list_dir: bool = True, list_file: bool = True,
                          suffix: str | tuple[str, ...] | None = None, recursive: bool = False) -> Iterator[str]:
         def find(files: Any, path: str) -> list[tuple[str, bool]]:
-            found = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
+            infos = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
             return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
-                    for info in found if info['name'].strip('/') != path.strip('/')]
+                    for info in infos if info['name'].strip('/') != path.strip('/')]
 
         if not self.exists(dir_path):  # which a store that hangs does not answer, sooner than the whole list
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(dir_path))
@@ -182,8 +182,8 @@ def _open_zip(path: str) -> Any:
     import fsspec
     if (fault := what_is(path)) and fault != 'does not exist':
         raise UserError(f'{path} {fault}: put the archive there.')
-    found = os.stat(path)
-    identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = os.stat(path)
+    identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
     known, process, files = _OPENED.get(path, (identity, 0, None))
     if known != identity:
         raise UserError(f'{path} was replaced or changed while it is in use: leave archives as they are during a run, '

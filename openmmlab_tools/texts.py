@@ -18,7 +18,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 def printable(text: object) -> str:
     r"""Returns text in one line for a terminal: a control character becomes an escape such as `\x1b` or `\n`."""
-    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], str(text))
+    return CONTROLS.sub(lambda match: repr(match[0])[1:-1], str(text))
 
 
 def printable_lines(text: object) -> str:
@@ -35,12 +35,12 @@ def _quoted(part: str) -> str:
     if not CONTROLS.search(part):
         return shlex.quote(part)
     # Bytes, because bash has no escape for surrogates.
-    return "$'" + re.sub(rb"[^ -&(-\[\]-~]", lambda found: b'\\x%02x' % found[0][0], os.fsencode(part)).decode() + "'"
+    return "$'" + re.sub(rb"[^ -&(-\[\]-~]", lambda match: b'\\x%02x' % match[0][0], os.fsencode(part)).decode() + "'"
 
 
 def markup(text: object) -> str:
     """Returns text for HTML and Markdown, also for a cell of a table, in which it means itself."""
-    return MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))
+    return MARKUP.sub(lambda match: f'&#{ord(match[0])};', printable(text))
 
 
 def markdown_table(header: Collection[object], rows: Iterable[Iterable[object]]) -> str:
@@ -77,6 +77,6 @@ def counted(number: int, noun: str) -> str:
     return f'{number} {noun}' + 's' * (number != 1)
 
 
-def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
+def told(items: Sequence[object], clause: str, end: str = '.') -> list[str]:
     """Returns a sentence with the number of what is found and the first of it; none if nothing is."""
-    return [f'{len(found)} {what}, such as {found[0]}{end}'] if found else []
+    return [f'{len(items)} {clause}, such as {items[0]}{end}'] if items else []

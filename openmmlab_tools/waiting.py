@@ -16,13 +16,13 @@ class TooLong(Exception):
     """An action did not end in time. Nobody can stop it; it may still end."""
 
 
-def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
+def within(awaited: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
     """Returns or raises what an action does, if it ends in so many seconds, and else raises TooLong. After `WORD`
     seconds, a line says `what` is waited for. In the end, `more` has `ASKING` seconds to tell further seconds.
     """
     begun, job = time.monotonic(), _started(action)
     if not _ended(job, min(WORD, seconds)):
-        show(f'waiting for {what} ...')
+        show(f'waiting for {awaited} ...')
         if not _ended(job, begun + seconds - time.monotonic()):
             asked = _started(more)
             seconds += asked.result() if _ended(asked, ASKING) and asked.exception() is None else 0

@@ -52,9 +52,10 @@ def export(args: argparse.Namespace, cfg: 'Config', model: 'nn.Module') -> None:
         rows = list(track(compare(model, runs, image), 'Comparing', total=len(SHAPES)))
         last = 'largest output' if rows[0][0].count is None else 'boxes'
         print(markdown_table(('batch', 'height x width', *(f'difference, {runtime}' for runtime in runs), last), (
-            (first.shape[0], '{1} x {2}'.format(*first.shape), *(f'{one.largest:.1e}' for one in (first, *others)),
+            (first.shape[0], '{1} x {2}'.format(*first.shape),
+             *(f'{difference.largest:.1e}' for difference in (first, *others)),
              f'{first.scale:.2g}' if first.count is None else first.count) for first, *others in rows)), end='')
-        check([one for row in rows for one in row])
+        check([difference for row in rows for difference in row])
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 
 

@@ -19,10 +19,10 @@ def distances(detector: Detector, expected: Sequence[list[Tensor]], outputs: lis
         outputs: The outputs of the exported file for the batch.
     """
     dets, labels, images, *others = outputs
-    pairs = [(theirs, [x[images == i] for x in (dets, labels, *others)]) for i, theirs in enumerate(expected)]
-    missing = [_apart(theirs, ours, detector) for theirs, ours in pairs]
-    return torch.cat([dets.new_zeros(1), *missing, *(_apart(ours, theirs, detector) for theirs, ours in pairs)]), sum(
-        map(len, missing))
+    pairs = [(reference, [x[images == i] for x in (dets, labels, *others)]) for i, reference in enumerate(expected)]
+    missing = [_apart(reference, ours, detector) for reference, ours in pairs]
+    added = [_apart(ours, reference, detector) for reference, ours in pairs]
+    return torch.cat([dets.new_zeros(1), *missing, *added]), sum(map(len, missing))
 
 
 def _apart(a: list[Tensor], b: list[Tensor], detector: Detector) -> Tensor:
@@ -38,6 +38,6 @@ def _apart(a: list[Tensor], b: list[Tensor], detector: Detector) -> Tensor:
         return dets.new_full((len(dets),), torch.inf)
     differences = (dets[:, None] - b[0]).abs().amax(2).masked_fill(labels[:, None] != b[1], torch.inf)
     nearest, places = differences.min(dim=1)
-    for ours, theirs in zip(others, b[2:], strict=True):
-        nearest = torch.maximum(nearest, (ours - theirs[places]).abs().flatten(1).amax(1))
+    for ours, reference in zip(others, b[2:], strict=True):
+        nearest = torch.maximum(nearest, (ours - reference[places]).abs().flatten(1).amax(1))
     return nearest

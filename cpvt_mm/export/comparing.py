@@ -54,14 +54,14 @@ def compare(model: nn.Module, runs: Mapping[str, Run], image: Tensor | None = No
                 outputs[runtime] = run(batch)
         if detector:
             boxes = detector.expected(batch)
-            apart = {runtime: distances(detector, boxes, found) for runtime, found in outputs.items()}
+            apart = {runtime: distances(detector, boxes, given) for runtime, given in outputs.items()}
             yield [Difference(shape, runtime, _max([x]), count=number) for runtime, (x, number) in apart.items()]
             total += sum(number for _, number in apart.values())
         else:
             with torch.no_grad():
                 expected = flatten(model(batch))
-            yield [Difference(shape, runtime, _largest(found, expected), _max(expected))
-                   for runtime, found in outputs.items()]
+            yield [Difference(shape, runtime, _largest(given, expected), _max(expected))
+                   for runtime, given in outputs.items()]
     if detector and not total:
         raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
                         'be compared: pass an --image in which it finds boxes.')

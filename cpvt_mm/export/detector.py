@@ -22,12 +22,12 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -
     score is above `iou_threshold`. Returns image and box indices `(K, 2)`, int64, by image, then by decreasing score.
     """
     from mmcv import ops
-    kept = []
+    indices = []
     for image in range(len(boxes)):
         places = (scores[image] > NO_BOX).nonzero().flatten()
         _, order = ops.nms(boxes[image, places], scores[image, places], iou_threshold, max_num=max_per_img)
-        kept.append(torch.stack([torch.full_like(order, image), places[order]], dim=1))
-    return torch.cat(kept)
+        indices.append(torch.stack([torch.full_like(order, image), places[order]], dim=1))
+    return torch.cat(indices)
 
 
 @nms.register_fake
@@ -63,8 +63,8 @@ class Detector(nn.Module):
         size = tuple(batch.shape[2:])
         meta = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1., 1.))
         samples = self.model.predict(batch, [DetDataSample(metainfo=meta) for _ in batch], rescale=False)
-        found = [sample.pred_instances for sample in samples]
-        return [[torch.cat([x.bboxes, x.scores[:, None]], 1), x.labels] for x in found]
+        instances = [sample.pred_instances for sample in samples]
+        return [[torch.cat([x.bboxes, x.scores[:, None]], 1), x.labels] for x in instances]
 
     def translations(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """Returns a function for each operator that translates it to ONNX, for torch's `custom_translation_table`."""
@@ -73,15 +73,15 @@ class Detector(nn.Module):
 
         def to_nms(boxes: Any, scores: Any, iou_threshold: float, max_per_img: int) -> Any:
             # Columns: image, class, box. All boxes have one class here.
-            kept = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), [max_per_img], [iou_threshold], [NO_BOX])
-            return op.Gather(kept, [0, 2], axis=1)
+            indices = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), [max_per_img], [iou_threshold], [NO_BOX])
+            return op.Gather(indices, [0, 2], axis=1)
 
         return {torch.ops.cpvt_mm.nms.default: to_nms}
 
 
 def detections(boxes: Tensor, scores: Tensor, labels: Tensor, cfg: ConfigDict) -> Detections:
-    kept = suppress(boxes, scores, labels, cfg)
-    return dict(dets=torch.cat([boxes, scores[..., None]], dim=-1)[kept], labels=labels[kept], images=kept[0])
+    indices = suppress(boxes, scores, labels, cfg)
+    return dict(dets=torch.cat([boxes, scores[..., None]], dim=-1)[indices], labels=labels[indices], images=indices[0])
 
 
 def to_detector(model: Any) -> Detector:
@@ -107,9 +107,9 @@ def candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Te
     """Returns the `nms_pre` best boxes `(B, N, 4)` of each map, and scores (or NO_BOX), labels and levels `(B, N)`."""
     class_maps, delta_maps = head(maps)
     anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
-    found = [_best(head, *level, img_shape) for level in zip(class_maps, delta_maps, anchors, strict=True)]
-    boxes, scores, labels = (torch.cat(x, dim=1) for x in zip(*found, strict=True))
-    levels = torch.arange(len(found), device=boxes.device).repeat_interleave(head.test_cfg.nms_pre)
+    best = [_best(head, *level, img_shape) for level in zip(class_maps, delta_maps, anchors, strict=True)]
+    boxes, scores, labels = (torch.cat(x, dim=1) for x in zip(*best, strict=True))
+    levels = torch.arange(len(best), device=boxes.device).repeat_interleave(head.test_cfg.nms_pre)
     return boxes, scores, labels, levels.expand_as(labels)
 
 

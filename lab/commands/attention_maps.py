@@ -47,11 +47,11 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def overlays_of(found: dict[str, attention.AttentionMap], query: attention.Query, heads: bool
+def overlays_of(maps: dict[str, attention.AttentionMap], query: attention.Query, heads: bool
                 ) -> list[list[attention.Overlay]]:
     """Returns rows of panels: with `heads`, for each block the mean and each head; else the means of all blocks."""
     rows = []
-    for name, block in found.items():
+    for name, block in maps.items():
         weights = block.of_query(query)
         panels = {f'block {name}': weights.mean(dim=0)}
         if heads and len(weights) > 1:
@@ -71,14 +71,14 @@ def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     height, width = image.shape[:2]
     words = args.query or [[str(width // 2), str(height // 2)]]
     queries = [attention.parse_query(query, backbone, height, width) for query in words]
-    found = attention.collect(backbone, to_input(image, cfg), blocks)
+    maps = attention.collect(backbone, to_input(image, cfg), blocks)
     figures = {}
     for query in queries:
-        of = 'the class token' if query == 'cls' else f'pixel x={query[0]}, y={query[1]}'
+        place = 'the class token' if query == 'cls' else f'pixel x={query[0]}, y={query[1]}'
         name = 'cls' if query == 'cls' else f'{query[0]}_{query[1]}'
         figures[f'{args.image.stem}_{name}'] = attention.overlay_figure(
-            image, overlays_of(found, query, args.heads), None if query == 'cls' else query,
-            f'Attention of {of}\ninput of {height} x {width} pixels (height x width)')
+            image, overlays_of(maps, query, args.heads), None if query == 'cls' else query,
+            f'Attention of {place}\ninput of {height} x {width} pixels (height x width)')
     return figures
 
 

@@ -44,7 +44,7 @@ def time_model(cfg: Config, sizes: Sequence[Size], rounds: int) -> list[float]:
     model = build_model(cfg).eval()
     pairs = [random_batch(cfg, size) for size in sizes]
     alone = [{key: values[:1] for key, values in pair.items() if key in ('inputs', 'data_samples')} for pair in pairs]
-    whole = {key: [values[0] for values in (one[key] for one in alone)] for key in alone[0]}
+    whole = {key: [values[0] for values in (pair[key] for pair in alone)] for key in alone[0]}
 
     def predict(*batches: dict[str, Any]) -> None:
         for batch in batches:

@@ -59,7 +59,7 @@ def plot(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
         for i, variant in enumerate(variants):
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
             x = [k + shift for k, test in enumerate(tests) if values_of(rows, variant, test, metric)]
-            values = [found for test in tests if (found := values_of(rows, variant, test, metric))]
+            values = [of_test for test in tests if (of_test := values_of(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
                           marker=MARKERS[i % len(MARKERS)], linestyle='--' if i % 2 else '-')
@@ -121,11 +121,11 @@ def main() -> None:
 
     def finished_rows() -> list[Row]:
         rows = [row for run in runs for row in run.rows(study.tests)]
-        found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
+        names = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
         for metric in study.metrics:
-            if metric not in found:
+            if metric not in names:
                 raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
-                                f'{", ".join(found)}.')
+                                f'{", ".join(names)}.')
         return rows
 
     with held(folder):

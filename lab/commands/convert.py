@@ -30,7 +30,7 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
     Images are in `train`, `val` and `test`, their label maps in `trainannot`, `valannot` and `testannot`. Returns the
     split, the image and the label map of each.
     """
-    found = []
+    triples = []
     for split in CAMVID_SPLITS:
         images = sorted((source / split).glob('*.png'))
         if not images:
@@ -40,8 +40,8 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
             labels = source / f'{split}annot' / image.name
             if not labels.exists():
                 raise UserError(f'{labels}, the label map of {image}, does not exist: download the data again.')
-            found.append((split, image, labels))
-    return found
+            triples.append((split, image, labels))
+    return triples
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
@@ -65,8 +65,8 @@ def _read_labels(path: Path) -> NDArray[np.uint8]:
     """Reads a label map of CamVid, `(H, W)`, uint8: classes 0 to 10, and 255 for pixels without a class."""
     labels = np.asarray(_read_image(path, Kind.LABEL_MAP))
     if labels.ndim != 2 or labels.max() > VOID:
-        what = f'has {labels.shape[-1]} channels' if labels.ndim != 2 else f'has the value {labels.max()}'
-        raise UserError(f'{path} {what}, but must be a grey image of classes 0 to 10, and 11 for no class: use the '
+        fault = f'has {labels.shape[-1]} channels' if labels.ndim != 2 else f'has the value {labels.max()}'
+        raise UserError(f'{path} {fault}, but must be a grey image of classes 0 to 10, and 11 for no class: use the '
                         'download of the SegNet tutorial, whose label maps contain classes instead of colours.')
     return np.where(labels == VOID, IGNORED, labels).astype(np.uint8)
 

@@ -31,15 +31,15 @@ def main() -> None:
     from openmmlab_tools.predict.predicting import predict
     step = count(1)
 
-    def begin(what: str) -> None:
-        say(f'[{next(step)} of {2 + 2 * len(CONFIGS)}] {what}')
+    def begin(task: str) -> None:
+        say(f'[{next(step)} of {2 + 2 * len(CONFIGS)}] {task}')
 
     begin('Finding nuclei in a microscope image')
     with readable_console():
-        [found] = predict(NUCLEI / 'example.png', next(NUCLEI.glob('*.py')), NUCLEI / 'model.safetensors')
+        [prediction] = predict(NUCLEI / 'example.png', next(NUCLEI.glob('*.py')), NUCLEI / 'model.safetensors')
     painted = args.work_dir / 'nuclei.png'
     args.work_dir.mkdir(parents=True, exist_ok=True)
-    found.save(painted)
+    prediction.save(painted)
     say(f'Look at {painted}')
     begin('Drawing the toy data')
     for _ in track(write_toy_shapes(DATA, NUM_TRAIN, NUM_VAL), 'Drawing', total=NUM_TRAIN + NUM_VAL):

@@ -137,9 +137,9 @@ def inject(training: Training, kind: str, rng: random.Random) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    ours, theirs = tree_flatten(first), tree_flatten(second)
-    return ours[1] == theirs[1] and all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
-                                        for a, b in zip(ours[0], theirs[0], strict=True))
+    ours, others = tree_flatten(first), tree_flatten(second)
+    return ours[1] == others[1] and all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+                                        for a, b in zip(ours[0], others[0], strict=True))
 
 
 def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Result | None:
@@ -161,21 +161,21 @@ def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Resu
     trained = [count for rank, _, count in training.lines() if rank == 0 and count >= 0]
     equal = None
     if survived and KINDS[kind] != '1:2':
-        ours, theirs = (torch.load(trained_in / f'iter_{ITERATIONS}.pth', weights_only=True)
+        ours, whole = (torch.load(trained_in / f'iter_{ITERATIONS}.pth', weights_only=True)
                         for trained_in in (training.work_dir, folder / 'whole'))
-        equal = all(same(ours[part], theirs[part]) for part in ('state_dict', 'optimizer'))
+        equal = all(same(ours[part], whole[part]) for part in ('state_dict', 'optimizer'))
     return Result(kind, survived, len(trained) - len(set(trained)), training.starts, equal)
 
 
 def table(results: list[Result]) -> str:
     rows = []
     for kind in [*KINDS, 'all']:
-        found = [result for result in results if kind in (result.kind, 'all')]
-        if found:
-            repeated = [result.repeated for result in found]
-            compared = [result.equal for result in found if result.equal is not None]
-            rows.append((kind, len(found), sum(result.survived for result in found),
-                         f'{sum(repeated) / len(found):.1f} ({max(repeated)})',
+        of_kind = [result for result in results if kind in (result.kind, 'all')]
+        if of_kind:
+            repeated = [result.repeated for result in of_kind]
+            compared = [result.equal for result in of_kind if result.equal is not None]
+            rows.append((kind, len(of_kind), sum(result.survived for result in of_kind),
+                         f'{sum(repeated) / len(of_kind):.1f} ({max(repeated)})',
                          f'{sum(compared)} of {len(compared)}' if compared else 'other number of ranks'))
     return markdown_table(('fault', 'injected', 'survived', 'iterations repeated, mean (most)', 'the same to the bit'),
                           rows)

@@ -52,7 +52,7 @@ def run_case(kind: str, root: Path, base: Path) -> None:
     plans = plan_checks(cfg)
     results = [(plan, list(check_files(plan))) for plan in plans]
     findings = [*(finding for plan in plans for finding in plan.findings),
-                *(finding for _, checks in results for one in checks for finding in one.findings),
+                *(finding for _, checks in results for checked in checks for finding in checked.findings),
                 *(finding for _, finding in find_copies(results))]
     console = Console(file=io.StringIO())
     console.print(to_table_of_findings(findings))

@@ -45,15 +45,15 @@ def definitions(path: Path) -> Iterator[tuple[str, Definition]]:
 def imports(path: Path) -> set[str]:
     """Returns the modules that a file names in imports, also in functions; `from a import b` names `a` and `a.b`."""
     package = path.parent.relative_to(ROOT).parts
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = '.'.join([*(package[:len(package) - node.level + 1] if node.level else ()),
                              *([node.module] if node.module else [])])
-            found |= {base} | {f'{base}.{alias.name}' for alias in node.names}
-    return found
+            names |= {base} | {f'{base}.{alias.name}' for alias in node.names}
+    return names
 
 
 def module_of(path: Path) -> str:
@@ -114,13 +114,13 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def sizes() -> dict[str, tuple[int, int]]:
     """Returns the numbers of lines and Python files: of each folder, of everything except tests, and of the tests."""
-    found = {name: (sum(map(length, paths)), len(paths))
-             for name, paths in ((name, python_files(name)) for name in (*PACKAGES, 'projects'))}
+    lines_and_files = {name: (sum(map(length, paths)), len(paths))
+                       for name, paths in ((name, python_files(name)) for name in (*PACKAGES, 'projects'))}
     tools = python_files('tools', 'demo')
-    found['tools and demo'] = sum(map(length, tools)), len(tools)
-    found['all'] = tuple(map(sum, zip(*found.values(), strict=True)))  # type: ignore[assignment]
+    lines_and_files['tools and demo'] = sum(map(length, tools)), len(tools)
+    lines_and_files['all'] = tuple(map(sum, zip(*lines_and_files.values(), strict=True)))  # type: ignore[assignment]
     tests = python_files('tests')
-    return {**found, 'tests': (sum(map(length, tests)), len(tests))}
+    return {**lines_and_files, 'tests': (sum(map(length, tests)), len(tests))}
 
 
 def longest() -> dict[str, tuple[int, str]]:

@@ -187,8 +187,8 @@ def main() -> None:
 
 
 def _line(name: str, agreements: dict[int, Agreement]) -> list[str]:
-    kept = [agreement.kept for agreement in agreements.values()]
+    shares = [agreement.kept for agreement in agreements.values()]
     whole = [agreements[shift].kept for shift in (8, 16, 24)]
     changes = [agreement.score_change for agreement in agreements.values() if agreement.score_change is not None]
-    return [name, f'{np.mean(kept):.3f}', f'{min(kept):.3f}', f'{np.mean(whole):.3f}',
+    return [name, f'{np.mean(shares):.3f}', f'{min(shares):.3f}', f'{np.mean(whole):.3f}',
             f'{np.mean(changes):.3f}' if changes else '']

@@ -12,15 +12,16 @@ GAP = 6  # pixels between pictures
 
 def join(pictures: Sequence[Image.Image], columns: int, height: int) -> Image.Image:
     """Places pictures in rows of `columns`, each scaled to a height in pixels, on white."""
-    scaled = [one.convert('RGB').resize((max(1, round(one.width * height / one.height)), height)) for one in pictures]
+    scaled = [picture.convert('RGB').resize((max(1, round(picture.width * height / picture.height)), height))
+              for picture in pictures]
     rows = [scaled[start:start + columns] for start in range(0, len(scaled), columns)]
-    widths = [sum(one.width + GAP for one in row) - GAP for row in rows]
+    widths = [sum(picture.width + GAP for picture in row) - GAP for row in rows]
     canvas = Image.new('RGB', (max(widths), len(rows) * (height + GAP) - GAP), 'white')
     for number, row in enumerate(rows):
         x = 0
-        for one in row:
-            canvas.paste(one, (x, number * (height + GAP)))
-            x += one.width + GAP
+        for picture in row:
+            canvas.paste(picture, (x, number * (height + GAP)))
+            x += picture.width + GAP
     return canvas
 
 

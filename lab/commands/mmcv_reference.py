@@ -39,8 +39,8 @@ def print_table(results: dict[str, np.ndarray]) -> None:
         for name, array in results.items():
             operator, _, key = name.replace('/', ' ').partition(' ')
             kind = 'gradients' if 'grad' in key else 'values'
-            wanted = stored[name].astype(float)
-            largest = max(np.abs(wanted).max(initial=0), 1e-30)
-            differences[operator, kind].append(np.abs(array - wanted).max(initial=0) / largest)
+            reference = stored[name].astype(float)
+            largest = max(np.abs(reference).max(initial=0), 1e-30)
+            differences[operator, kind].append(np.abs(array - reference).max(initial=0) / largest)
     print(markdown_table(('operator', 'what', 'arrays', 'equal to the bit', 'largest difference / largest value'), (
-        (*key, len(found), sum(d == 0 for d in found), f'{max(found):.1e}') for key, found in differences.items())))
+        (*key, len(values), sum(d == 0 for d in values), f'{max(values):.1e}') for key, values in differences.items())))

@@ -40,8 +40,8 @@ def cut(whole: Prediction, row: int, column: int, side: int) -> Prediction:
 
 def average_precision(truth: COCO, predictions: dict[int, Prediction], kind: str) -> float:
     """Returns the AP of boxes ('bbox') or masks ('segm'), from predictions by ids of images."""
-    results = [dict(one, image_id=index) for index, prediction in predictions.items()
-               for one in prediction.to_coco()['annotations']]
+    results = [dict(entry, image_id=index) for index, prediction in predictions.items()
+               for entry in prediction.to_coco()['annotations']]
     with redirect_stdout(io.StringIO()):
         evaluation = COCOeval(truth, truth.loadRes(results), kind)
         evaluation.params.imgIds, evaluation.params.maxDets = [*predictions], [MOST]
@@ -80,7 +80,7 @@ def main() -> None:
             name = 'mosaic' if tile is None else f'mosaic, tiles of {tile}'
             whole, = infer(inferencer, mosaic, tile=tile, overlap=tile and args.overlap)
             predictions = {image: cut(whole, *divmod(index, COLUMNS), args.side) for index, image in enumerate(images)}
-        count = sum(len(one.boxes) for one in predictions.values() if one.boxes is not None)
+        count = sum(len(prediction.boxes) for prediction in predictions.values() if prediction.boxes is not None)
         rows.append([name, count, *(f'{average_precision(truth, predictions, kind):.3f}' for kind in ('bbox', 'segm'))])
     print(markdown_table(['images', 'boxes', 'box AP', 'mask AP'], rows), end='')
 

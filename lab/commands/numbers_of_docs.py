@@ -41,7 +41,7 @@ def tables() -> list[Table]:
 
 
 def main() -> None:
-    found = tables()
-    for table in found:
+    tables_of_pages = tables()
+    for table in tables_of_pages:
         print(f'{table.page}:{table.line}\n    {table.source or "NOTHING SAYS WHERE THESE NUMBERS ARE FROM"}')
-    sys.exit(any(table.source is None for table in found))
+    sys.exit(any(table.source is None for table in tables_of_pages))

@@ -119,8 +119,8 @@ def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
         encodings = ENCODINGS if args.encodings else {'': cfg.model.backbone.get('position_encoding', dict(type='PEG'))}
         for label, encoding in encodings.items():
             for padding in (None, 'exact'):
-                what = [type(model).__name__, label, f'padding={padding!r}' if padding else '']
-                models[', '.join(filter(None, what))] = build_backbone(
+                parts = [type(model).__name__, label, f'padding={padding!r}' if padding else '']
+                models[', '.join(filter(None, parts))] = build_backbone(
                     cfg, position_encoding=encoding, padding=padding)
     return models
 
@@ -129,13 +129,13 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
     """Returns the seconds of a forward pass and of a training step with the batch: the minimum of all rounds."""
     batch = torch.cat([pad_or_crop(image, *sizes[-1]) for image in images])
     seconds: dict[str, dict[str, float]] = {name: {} for name in models}
-    for what, call, training in (('forward', features, False), ('step', train_step, True)):
+    for action, call, training in (('forward', features, False), ('step', train_step, True)):
         for model in models.values():
             model.train(training)
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
         with torch.set_grad_enabled(training):
             for name, taken in interleave(calls, rounds, warmup=1).items():
-                seconds[name][f'{what}_s'] = min(taken)
+                seconds[name][f'{action}_s'] = min(taken)
     return seconds
 
 

@@ -56,12 +56,12 @@ def measure(model: nn.Module, draw: Callable[[int, int], Tensor], sides: Iterabl
     model.eval()
     readings = []
     for side in sides:
-        generator, kept = torch.Generator().manual_seed(0), list[list[tuple[Tensor, Tensor]]]()
+        generator, sampled = torch.Generator().manual_seed(0), list[list[tuple[Tensor, Tensor]]]()
         for index in range(count):
-            kept.append([_sample(x, generator) for x in layers(model, draw(side, index))])
-        for layer, images in enumerate(zip(*kept, strict=True)):
-            found = read(*(torch.stack(parts) for parts in zip(*images, strict=True)))
-            means, margins = found.mean(dim=0), 2 * found.std(dim=0) / math.sqrt(len(found))
+            sampled.append([_sample(x, generator) for x in layers(model, draw(side, index))])
+        for layer, images in enumerate(zip(*sampled, strict=True)):
+            shares = read(*(torch.stack(parts) for parts in zip(*images, strict=True)))
+            means, margins = shares.mean(dim=0), 2 * shares.std(dim=0) / math.sqrt(len(shares))
             readings.append(Reading(side, layer, means[0].item(), margins[0].item(), means[1].item(),
                                     margins[1].item()))
     return readings
@@ -110,9 +110,9 @@ def read(features: Tensor, places: Tensor) -> Tensor:
     return torch.stack([shares[best[axis], chosen:, axis] for axis in (0, 1)], dim=1)
 
 
-def _shares(found: Tensor, places: Tensor) -> Tensor:
+def _shares(predicted: Tensor, places: Tensor) -> Tensor:
     """Returns R squared of row and column for each image: `(B, n, 2)` twice -> `(B, 2)`."""
-    return 1 - (found - places).square().sum(1) / (places - places.mean(1, keepdim=True)).square().sum(1)
+    return 1 - (predicted - places).square().sum(1) / (places - places.mean(1, keepdim=True)).square().sum(1)
 
 
 # What the tool compares if no models are named: DINOv2's form has a table and registers, DINOv3's rotates.
@@ -218,7 +218,7 @@ def main() -> None:
             for name, readings in results.items()}
     table = f'{title}. R squared after the last layer, row and column:\n\n' + markdown_table(
         ['model', *(f'{side} px' for side in sides)],
-        [[name, *(f'{of.row:.2f}±{of.row_margin:.2f}, {of.column:.2f}±{of.column_margin:.2f}' for of in readings)]
+        [[name, *(f'{x.row:.2f}±{x.row_margin:.2f}, {x.column:.2f}±{x.column_margin:.2f}' for x in readings)]
          for name, readings in last.items()])
     rows = [dict(model=name, **asdict(reading)) for name, readings in results.items() for reading in readings]
     print(write_report(args.out, rows, table, figure_of(results, title)))

@@ -33,15 +33,16 @@ IGNORED = 255
 
 def read_boxes(annotations: Path, predictions: Path) -> box_report.Boxes:
     """Reads an annotation file in COCO's layout, and results as `test --out` writes them."""
-    truth, found = json.loads(annotations.read_text()), json.loads(predictions.read_text())
-    images = {one['id']: number for number, one in enumerate(truth['images'], start=1)}
-    classes = {one['id']: number for number, one in enumerate(truth['categories'], start=1)}
-    objects, boxes = ([dict(id=number, image_id=images[one['image_id']], category_id=classes[one['category_id']],
-                            bbox=one['bbox'], area=one['bbox'][2] * one['bbox'][3], iscrowd=one.get('iscrowd', 0),
-                            score=one.get('score', 0)) for number, one in enumerate(entries, start=1)]
-                      for entries in (truth['annotations'], found))
-    return box_report.Boxes([one['name'] for one in truth['categories']], [
-        dict(one, id=images[one['id']]) for one in truth['images']], objects, boxes)
+    truth, predicted = json.loads(annotations.read_text()), json.loads(predictions.read_text())
+    images = {image['id']: number for number, image in enumerate(truth['images'], start=1)}
+    classes = {category['id']: number for number, category in enumerate(truth['categories'], start=1)}
+    objects, boxes = ([dict(id=number, image_id=images[entry['image_id']], category_id=classes[entry['category_id']],
+                            bbox=entry['bbox'], area=entry['bbox'][2] * entry['bbox'][3],
+                            iscrowd=entry.get('iscrowd', 0), score=entry.get('score', 0))
+                       for number, entry in enumerate(entries, start=1)]
+                      for entries in (truth['annotations'], predicted))
+    return box_report.Boxes([category['name'] for category in truth['categories']], [
+        dict(image, id=images[image['id']]) for image in truth['images']], objects, boxes)
 
 
 def damaged_boxes(data: box_report.Boxes, random: np.random.Generator) -> Iterator[tuple[str, float, float]]:
@@ -49,23 +50,23 @@ def damaged_boxes(data: box_report.Boxes, random: np.random.Generator) -> Iterat
     for kind in ('removed', 'shifted', 'renamed')[:2 + (len(data.classes) > 1)]:
         objects = copy.deepcopy(data.objects)
         chosen = random.choice(len(objects), round(SHARE * len(objects)), replace=False)
-        for one in (objects[index] for index in chosen):
-            left, top, width, height = one['bbox']
+        for labelled in (objects[index] for index in chosen):
+            left, top, width, height = labelled['bbox']
             signs = random.choice([-0.5, 0.5], 2)
             if kind == 'shifted':
-                one['bbox'] = [left + signs[0] * width, top + signs[1] * height, width, height]
+                labelled['bbox'] = [left + signs[0] * width, top + signs[1] * height, width, height]
             elif kind == 'renamed':
-                one['category_id'] = (one['category_id'] + random.integers(1, len(data.classes)) - 1) % len(
+                labelled['category_id'] = (labelled['category_id'] + random.integers(1, len(data.classes)) - 1) % len(
                     data.classes) + 1
-        kept = [one for index, one in enumerate(objects) if kind != 'removed' or index not in {*chosen}]
-        worse = box_report.Boxes(data.classes, data.images, kept, data.boxes)
-        least = [one['score'] for one in box_report.curves(worse, worse.evaluate(worse.boxes))]
+        remaining = [labelled for index, labelled in enumerate(objects) if kind != 'removed' or index not in {*chosen}]
+        worse = box_report.Boxes(data.classes, data.images, remaining, data.boxes)
+        least = [curve['score'] for curve in box_report.curves(worse, worse.evaluate(worse.boxes))]
         suspects = box_report.judge(worse, least)[1][:FIRST]
-        above = [one for one in data.boxes if one['score'] > least[one['category_id'] - 1]]
+        above = [box for box in data.boxes if box['score'] > least[box['category_id'] - 1]]
         at_random = [above[index] for index in random.choice(len(above), 2000)]
-        hits = [[bool(same) and np.array(iou([one['bbox']], same, [0] * len(same))).max() >= 0.5 for one in boxes
+        hits = [[bool(same) and np.array(iou([box['bbox']], same, [0] * len(same))).max() >= 0.5 for box in boxes
                  for same in [[data.objects[index]['bbox'] for index in chosen
-                               if data.objects[index]['image_id'] == one['image_id']]]]
+                               if data.objects[index]['image_id'] == box['image_id']]]]
                 for boxes in (suspects, at_random)]
         yield kind, float(np.mean(hits[0])), float(np.mean(hits[1]))
 
@@ -75,18 +76,18 @@ def damaged_maps(truth: Path, predictions: Path, classes: int, random: np.random
     """Gives regions of label maps to another class; yields as `damaged_boxes` does."""
     counts, renamed, regions = {}, set(), 0
     for path in list_images(truth):
-        labels, found = (np.array(Image.open(one)) for one in (path, predictions / f'{path.stem}.png'))
+        labels, predicted = (np.array(Image.open(file)) for file in (path, predictions / f'{path.stem}.png'))
         for number, (left, top, *size), cells in [*map_report.regions(labels, classes)]:
             regions += 1
             if random.random() < SHARE:
                 labels[cells] = (number + random.integers(1, classes)) % classes
                 renamed.add((path.name, left, top, *size))
-        pairs = match_pixels(labels, found, classes, IGNORED)
-        counts[path.name] = map_report.count(labels, found, pairs, IGNORED)
+        pairs = match_pixels(labels, predicted, classes, IGNORED)
+        counts[path.name] = map_report.count(labels, predicted, pairs, IGNORED)
     names = [*counts]
     suspects = map_report.summarize(counts, [*map(str, range(classes))])['suspects'][:FIRST]
-    yield 'renamed', float(np.mean([(names[one['image_id'] - 1], *one['bbox']) in renamed for one in suspects])), len(
-        renamed) / regions
+    hits = [(names[suspect['image_id'] - 1], *suspect['bbox']) in renamed for suspect in suspects]
+    yield 'renamed', float(np.mean(hits)), len(renamed) / regions
 
 
 def coverage(rows: list[box_report.Entry], trials: int, images: int, random: np.random.Generator) -> float:
@@ -102,7 +103,7 @@ def coverage(rows: list[box_report.Entry], trials: int, images: int, random: np.
 
 def missed(rows: list[box_report.Entry], most: float, trials: int, random: np.random.Generator) -> str:
     """Returns in how many halves a score is chosen, and what share of the objects of the other half it misses."""
-    shares = [np.array([score for _, score in one['found']]) for one in rows if one['found']]
+    shares = [np.array([score for _, score in image['found']]) for image in rows if image['found']]
     means = []
     for order in (random.permutation(len(shares)) for _ in range(trials)):
         half = len(order) // 2
@@ -142,9 +143,9 @@ def check(args: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     is_maps = args.truth.is_dir()
     data = None if is_maps else read_boxes(args.truth, args.predictions)
-    found = damaged_boxes(data, random) if data else damaged_maps(args.truth, args.predictions, args.classes, random)
+    checks = damaged_boxes(data, random) if data else damaged_maps(args.truth, args.predictions, args.classes, random)
     say(markdown_table(['labels', f'precision of {FIRST} suspects', 'at random'],
-                       ([kind, f'{first:.2f}', f'{second:.3f}'] for kind, first, second in found)))
+                       ([kind, f'{first:.2f}', f'{second:.3f}'] for kind, first, second in checks)))
     if data:
         report = dict(box_report.summarize(data), is_exact=True)
         rows = [*report['images'].values()]

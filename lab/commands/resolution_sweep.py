@@ -171,11 +171,11 @@ def parse_args() -> argparse.Namespace:
 
 def choose_metrics(args: argparse.Namespace, row: Row) -> list[str]:
     """Returns the requested metrics of a result, or else those in METRICS, or else all."""
-    found = [name for name in row if name not in ('mode', 'size')]
+    names = [name for name in row if name not in ('mode', 'size')]
     for name in args.metrics or ():
-        if name not in found:
-            raise UserError(f'{name!r} is not a metric of {args.config}: choose from {", ".join(found)}.')
-    return list(args.metrics or [name for name in METRICS if name in found] or found)
+        if name not in names:
+            raise UserError(f'{name!r} is not a metric of {args.config}: choose from {", ".join(names)}.')
+    return list(args.metrics or [name for name in METRICS if name in names] or names)
 
 
 def report(args: argparse.Namespace, folder: Path, results: Collection[Row]) -> str:

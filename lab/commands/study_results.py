@@ -63,7 +63,7 @@ def plot(rows: Sequence[Row], metric: str, against: str, axis: str) -> Figure:
     grid = figure.subplots(ceil(len(panels) / PANELS), PANELS, sharex=True, sharey=True, squeeze=False).ravel()
     for axes, shown in zip(grid, panels, strict=False):
         for variant in (*(name for name in panels if name != shown), against, shown):
-            x, values = zip(*((test, found) for test in tests if (found := values_of(rows, variant, test, metric))),
+            x, values = zip(*((test, of_test) for test in tests if (of_test := values_of(rows, variant, test, metric))),
                             strict=True)
             means, halves = zip(*map(spread, values), strict=True)
             if variant in (against, shown):

@@ -170,11 +170,11 @@ def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
 def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, list[Equivariance]]:
     """Measures the full network with each encoding, and again with its attention removed."""
     canvas, backbone = read_canvas(args, cfg), backbone_config(cfg)
-    own = backbone.get('position_encoding', dict(type='PEG'))
+    configured = backbone.get('position_encoding', dict(type='PEG'))
     if args.checkpoint:
-        encodings = {'of the checkpoint': own}
+        encodings = {'of the checkpoint': configured}
     else:
-        encodings = ENCODINGS if own in ENCODINGS.values() else {'of the config': own, **ENCODINGS}
+        encodings = ENCODINGS if configured in ENCODINGS.values() else {'of the config': configured, **ENCODINGS}
     results: dict[str, list[Equivariance]] = {}
     for name, encoding in track(encodings.items(), 'Measuring'):
         backbone.position_encoding = encoding
@@ -194,8 +194,8 @@ def main() -> None:
     results = measure_all(args, read_config(args))
     full = {name: result for name, (result, _) in results.items()}
     stride = next(iter(full.values())).stride
-    what = Path(args.config or f'{args.backbone}-{args.arch}').stem
-    title = (f'{what}, features of stride {stride}: a picture moves by {args.shift} pixels on a canvas of '
+    subject = Path(args.config or f'{args.backbone}-{args.arch}').stem
+    title = (f'{subject}, features of stride {stride}: a picture moves by {args.shift} pixels on a canvas of '
              f'{args.size} x {args.size}')
     cells = {f'{name}: {result.error:.2g}': result.cells for name, result in full.items()}
     rows = [dict(encoding=name, error=result.error, error_without_attention=removed.error)

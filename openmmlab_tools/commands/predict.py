@@ -109,7 +109,8 @@ def predict(args: argparse.Namespace) -> None:
             lambda page: infer(
                 inferencer, page, tile=args.tile, overlap=args.overlap, tile_scale=args.tile_scale,
                 max_pixels=args.max_pixels, tell=tell),
-            lambda found, regions: reduced(found, args.max_pixels, regions).plot(score_thr, not args.no_labels),
+            lambda prediction, regions: reduced(prediction, args.max_pixels, regions).plot(
+                score_thr, not args.no_labels),
             args.tile is not None)
         try:
             total = len(images) if isinstance(images, list) else None
@@ -124,4 +125,4 @@ def predict(args: argparse.Namespace) -> None:
         larger = (' (pass --tile 1024 to predict large images in tiles, or a --max-pixels above '
                   f'{args.max_pixels}; without tiles, a segmentor needs 4 bytes for each class and pixel)')
         raise UserError(f'{len(failed)} of {count} images are not drawn ({", ".join(failed)}): repair, scale or '
-                        f'remove them{larger if any(TOO_LARGE in one for one in failed.values()) else ""}.')
+                        f'remove them{larger if any(TOO_LARGE in fault for fault in failed.values()) else ""}.')

@@ -10,16 +10,16 @@ DistributionNotFound = PackageNotFoundError
 class _Installed:
     """An installed distribution: `location` is the folder that holds its modules."""
 
-    def __init__(self, found: Distribution) -> None:
-        self._found = found
-        self.version = found.version
-        self.location = str(found.locate_file(''))
+    def __init__(self, distribution: Distribution) -> None:
+        self._distribution = distribution
+        self.version = distribution.version
+        self.location = str(distribution.locate_file(''))
 
     def has_metadata(self, name: str) -> bool:
-        return self._found.read_text(name) is not None
+        return self._distribution.read_text(name) is not None
 
     def get_metadata(self, name: str) -> str:
-        return self._found.read_text(name) or ''
+        return self._distribution.read_text(name) or ''
 
 
 def get_distribution(name: str) -> _Installed:

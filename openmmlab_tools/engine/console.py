@@ -43,7 +43,7 @@ class ReaderHandler(logging.Handler):
 
     def attach(self, logger: MMLogger) -> None:
         logger.addFilter(filter_for_readers)
-        for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
+        for handler in [handler for handler in logger.handlers if type(handler) is logging.StreamHandler]:
             self.setLevel(handler.level)
             self.replaced.append((logger, handler))
             logger.removeHandler(handler)

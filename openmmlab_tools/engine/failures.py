@@ -23,7 +23,7 @@ class RunState:
 
 
 @contextmanager
-def failures_as_user_errors(what: str, work_dir: WorkDir, resumable: bool = False) -> Iterator[RunState]:
+def failures_as_user_errors(failure: str, work_dir: WorkDir, resumable: bool = False) -> Iterator[RunState]:
     """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in `work_dir`.
 
     After the first training iteration since a resume, only a full disk, a work dir that is gone, and deaths and hangs
@@ -55,7 +55,7 @@ def failures_as_user_errors(what: str, work_dir: WorkDir, resumable: bool = Fals
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, for_readers(traceback.format_exc()))
         todo = f'correct the config, or {INSTEAD}' if run.resumed is not None else 'correct the config'
-        raise UserError(f'{what} ({explain(error)}): {todo}, or see the traceback in {path}.') from error
+        raise UserError(f'{failure} ({explain(error)}): {todo}, or see the traceback in {path}.') from error
 
 
 def _lost_disk(error: OSError, work_dir: WorkDir) -> str:

@@ -46,7 +46,8 @@ class OpenedRunner(Runner):
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         """Builds the logger, which prints as the logger before it, from its first line."""
-        handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
+        handlers = [handler for handler in MMLogger.get_current_instance().handlers
+                    if isinstance(handler, ReaderHandler)]
         logger = super().build_logger(*args, **kwargs)
         logger.addFilter(filter_for_readers)
         for file in logger.handlers:

@@ -40,30 +40,30 @@ class Gathered:
         known = known_classes(self.dataset)
         self.classes = list(known.names[:known.things]) if known else []
         self.metrics = loop.evaluator.metrics
-        self.ignored = next((one.ignore_index for one in self.metrics if hasattr(one, 'ignore_index')), 255)
+        self.ignored = next((metric.ignore_index for metric in self.metrics if hasattr(metric, 'ignore_index')), 255)
         self.keeps = keeps
         self.pixels: dict[str, Tensor] = {}
-        self.kept: dict[str, dict[str, Any] | LabelMaps] = {}
+        self.results: dict[str, dict[str, Any] | LabelMaps] = {}
 
     def add(self, sample: Any) -> dict[str, Any] | LabelMaps | None:
         """Adds a sample, and returns what is kept of it."""
         path = getattr(sample, 'img_path', '')  # the pipeline may leave it out
         if path and self.keeps and 'bboxes' in getattr(sample, 'pred_instances', ()):
             arrays = arrays_of(sample.pred_instances)
-            self.kept[path] = dict(ori_shape=sample.ori_shape, **{
+            self.results[path] = dict(ori_shape=sample.ori_shape, **{
                 key: arrays[key] for key in ('bboxes', 'labels', 'scores', 'masks') if key in arrays})
         if path and self.classes and hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
             true, predicted = (label_map_of(part) for part in (sample.gt_sem_seg, sample.pred_sem_seg))
             pairs = match_pixels(true, predicted, len(self.classes), self.ignored)
             self.pixels[path] = torch.from_numpy(pairs).to_sparse()
-            if self.keeps and path not in self.kept:
-                first, second = (zlib.compress(one.astype(np.uint16).tobytes(), 1) for one in (true, predicted))
-                self.kept[path] = LabelMaps(map_report.count(true, predicted, pairs, self.ignored), true.shape,
+            if self.keeps and path not in self.results:
+                first, second = (zlib.compress(labels.astype(np.uint16).tobytes(), 1) for labels in (true, predicted))
+                self.results[path] = LabelMaps(map_report.count(true, predicted, pairs, self.ignored), true.shape,
                                             (first, second))
-        return self.kept.get(path)
+        return self.results.get(path)
 
     def merge(self) -> None:
         """Adds what other processes have gathered. All processes must call it."""
-        for pixels, kept in all_gather_object((self.pixels, self.kept)):
+        for pixels, results in all_gather_object((self.pixels, self.results)):
             self.pixels.update(pixels)
-            self.kept.update(kept)
+            self.results.update(results)

@@ -69,7 +69,7 @@ class CocoMetric(BaseMetric):
         self.ap_by_class: dict[str, list[float]] = {}  # of 'bbox' and 'segm', with `classwise`
         self.untested = 0
         for name, given, known in (('metric', self.metrics, KINDS), ('metric_items', metric_items or (), self.names)):
-            if unknown := [one for one in given if one not in known]:
+            if unknown := [name for name in given if name not in known]:
                 raise UserError(f'{name} of CocoMetric has {unknown[0]!r}: choose from {", ".join(known)}.')
         if format_only and not outfile_prefix:
             raise UserError('CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')
@@ -84,18 +84,18 @@ class CocoMetric(BaseMetric):
     def compute_metrics(self, results: list[dict[str, Any]]) -> dict[str, float]:
         results = self._once(results)
         coco = self._annotated if self.ann_file else of_samples(results, self.dataset_meta['classes'])
-        images = {one['id']: one for one in coco['images']}
+        images = {image['id']: image for image in coco['images']}
         self._check_images(results, images)
-        tested = {self._id(one['img_id']) for one in results}
+        tested = {self._id(result['img_id']) for result in results}
         self.untested = len(images) - len(tested)
         numbers = {id: index for index, id in enumerate(sorted(tested, key=in_order), start=1)}
         true, ids = with_numbers(coco, numbers, self.dataset_meta['classes'], self.sort_categories)
         self._check(results, ids)
-        found = {kind: predictions(results, kind) for kind in ('bbox', 'segm')
+        predicted = {kind: predictions(results, kind) for kind in ('bbox', 'segm')
                  if kind == 'bbox' or (results and 'masks' in results[0])}
         if self.outfile_prefix:
-            files = {kind: [dict(one, category_id=ids[one['category_id']]) for one in boxes]
-                     for kind, boxes in found.items()}
+            files = {kind: [dict(box, category_id=ids[box['category_id']]) for box in boxes]
+                     for kind, boxes in predicted.items()}
             for kind, content in {**files, **({} if self.ann_file else dict(gt=coco))}.items():
                 path = f'{self.outfile_prefix}.{kind}.json'
                 if '://' in path:
@@ -107,9 +107,9 @@ class CocoMetric(BaseMetric):
             return {}
         annotated = COCO(true)
         loaded = {kind: annotated.load_res([
-            {key: value for key, value in one.items() if kind == 'bbox' or key != 'bbox'}  # areas come from masks
-            | dict(image_id=numbers[self._id(one['image_id'])], category_id=one['category_id'] + 1)
-            for one in by_score(boxes)]) for kind, boxes in found.items()}
+            {key: value for key, value in box.items() if kind == 'bbox' or key != 'bbox'}  # areas come from masks
+            | dict(image_id=numbers[self._id(box['image_id'])], category_id=box['category_id'] + 1)
+            for box in by_score(boxes)]) for kind, boxes in predicted.items()}
         if {'bbox', 'segm'} & {*self.metrics}:
             self.compared = annotated, loaded['bbox']
         return {name: value for metric in self.metrics
@@ -136,12 +136,12 @@ class CocoMetric(BaseMetric):
     def _once(self, results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns one result for each image; wrappers such as RepeatDataset test an image several times."""
         first: dict[Any, dict[str, Any]] = {}
-        for one in results:
-            other = first.setdefault(self._id(one['img_id']), one)
-            if other['img_path'] != one['img_path']:
-                raise UserError(f'two images in the test have the id {one["img_id"]!r}: {other["img_path"]} and '
-                                f'{one["img_path"]}. Test these datasets separately, or join their annotations in one '
-                                'file with different ids.')
+        for result in results:
+            other = first.setdefault(self._id(result['img_id']), result)
+            if other['img_path'] != result['img_path']:
+                raise UserError(f'two images in the test have the id {result["img_id"]!r}: {other["img_path"]} and '
+                                f'{result["img_path"]}. Test these datasets separately, or join their annotations in '
+                                'one file with different ids.')
         return [*first.values()]
 
     def _id(self, written: Any) -> Any:
@@ -150,31 +150,32 @@ class CocoMetric(BaseMetric):
         return written
 
     def _check_images(self, results: Sequence[Mapping[str, Any]], images: Mapping[Any, Entry]) -> None:
-        for one in results:
-            annotated = images.get(self._id(one['img_id']))
+        for result in results:
+            annotated = images.get(self._id(result['img_id']))
             if annotated is None:
-                raise UserError(f'the metric has predictions for the image with id {one["img_id"]!r}, but its ann_file '
-                                f'{self.ann_file} has no such image: set ann_file to the annotations of the dataset.')
-            name = annotated['file_name']
-            if one['img_path'] and name and PurePath(one['img_path']).name != PurePath(name).name:
-                raise UserError(f'the image with id {one["img_id"]!r} is {one["img_path"]} in the test, but {name} in '
-                                f'{self.ann_file}, the ann_file of the metric: set ann_file to the annotations of the '
+                raise UserError(f'the metric has predictions for the image with id {result["img_id"]!r}, but its '
+                                f'ann_file {self.ann_file} has no such image: set ann_file to the annotations of the '
                                 'dataset.')
+            name = annotated['file_name']
+            if result['img_path'] and name and PurePath(result['img_path']).name != PurePath(name).name:
+                raise UserError(f'the image with id {result["img_id"]!r} is {result["img_path"]} in the test, but '
+                                f'{name} in {self.ann_file}, the ann_file of the metric: set ann_file to the '
+                                'annotations of the dataset.')
 
     def _check(self, results: Sequence[Mapping[str, Any]], ids: Sequence[Any]) -> None:
-        for one in results:
-            if 'segm' in self.metrics and 'masks' not in one:
+        for result in results:
+            if 'segm' in self.metrics and 'masks' not in result:
                 raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
-            if np.isnan(one['scores']).any() or np.isnan(one.get('mask_scores', 0.)).any():
+            if np.isnan(result['scores']).any() or np.isnan(result.get('mask_scores', 0.)).any():
                 raise UserError(f'the model predicts scores that are no numbers (NaN) for the image with id '
-                                f'{one["img_id"]!r}: its training has diverged; use an earlier checkpoint.')
-            if (label := one['labels'].max(initial=-1)) >= len(ids):
+                                f'{result["img_id"]!r}: its training has diverged; use an earlier checkpoint.')
+            if (label := result['labels'].max(initial=-1)) >= len(ids):
                 raise UserError(f'the model predicts class {label}, but the annotations have {len(ids)} classes of the '
                                 f"dataset: set num_classes of the model's head to {len(ids)}.")
 
-    def _values(self, metric: str, true: COCO, found: Mapping[str, COCO]) -> dict[str, float]:
+    def _values(self, metric: str, true: COCO, predicted: Mapping[str, COCO]) -> dict[str, float]:
         kind = 'segm' if metric == 'segm' else 'bbox'
-        evaluation = COCOeval(true, found[kind], kind)
+        evaluation = COCOeval(true, predicted[kind], kind)
         params, limits = evaluation.params, self.proposal_nums
         params.max_dets, params.iou_thrs, params.use_cats = limits, self.iou_thrs.tolist(), metric in ('bbox', 'segm')
         evaluation.evaluate()
@@ -195,7 +196,7 @@ class CocoMetric(BaseMetric):
         if self.classwise:
             self.ap_by_class[metric] = [mean(precision[:, :, index, 0, -1], math.nan)
                                         for index in range(len(true.dataset['categories']))]
-        by_class = {f'{one["name"]}_precision': round(value, 3) for one, value in zip(
+        by_class = {f'{category["name"]}_precision': round(value, 3) for category, value in zip(
             true.dataset['categories'], self.ap_by_class.get(metric, ()), strict=False)}
         return by_class | {f'{metric}_{name}': round(values[name], 3) for name in self.metric_items or AP}
 
@@ -228,20 +229,21 @@ def with_numbers(coco: Coco, numbers: Mapping[Any, int], classes: Sequence[str],
     categories have one more, which only proposals count.
     """
     written = coco.texts.get(('categories', 'id'), {})
-    pairs = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])
-             if one['name'] in classes]
+    pairs = [(category, written.get(index, category['id'])) for index, category in enumerate(coco['categories'])
+             if category['name'] in classes]
     if is_sorted:
         pairs.sort(key=lambda pair: in_order(pair[0]['id']))
-    labels = {one['id']: label for label, (one, _) in enumerate(pairs)}
+    labels = {category['id']: label for label, (category, _) in enumerate(pairs)}
     keys = ('bbox', 'area', 'iscrowd', 'segmentation')
+    annotations = [annotation for annotation in coco['annotations'] if annotation['image_id'] in numbers]
     return dict(
-        images=[dict(id=numbers[one['id']], height=one['height'], width=one['width'], file_name='')
-                for one in coco['images'] if one['id'] in numbers],
-        categories=[dict(id=label + 1, name=one['name']) for label, (one, _) in enumerate(pairs)],
-        annotations=[{key: one[key] for key in keys if key in one} | dict(
-            id=index, image_id=numbers[one['image_id']],
-            category_id=labels.get(one['category_id'], len(labels)) + 1) for index, one in enumerate((
-                one for one in coco['annotations'] if one['image_id'] in numbers), start=1)]), [id for _, id in pairs]
+        images=[dict(id=numbers[image['id']], height=image['height'], width=image['width'], file_name='')
+                for image in coco['images'] if image['id'] in numbers],
+        categories=[dict(id=label + 1, name=category['name']) for label, (category, _) in enumerate(pairs)],
+        annotations=[{key: annotation[key] for key in keys if key in annotation} | dict(
+            id=index, image_id=numbers[annotation['image_id']],
+            category_id=labels.get(annotation['category_id'], len(labels)) + 1)
+            for index, annotation in enumerate(annotations, start=1)]), [id for _, id in pairs]
 
 
 @MODELS.register_module()

@@ -79,18 +79,18 @@ class Report:
             self.folder.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=self.folder).close()
 
-    def check(self, sample: Any, kept: dict[str, Any] | LabelMaps | None) -> None:
+    def check(self, sample: Any, result: dict[str, Any] | LabelMaps | None) -> None:
         """Raises a UserError if a sample, of which a part is kept, cannot be in a report."""
         if 'img_path' not in sample:
             raise UserError('--report names images by their paths, but the samples of the test have none: add '
                             'img_path to meta_keys at the end of the test pipeline.')
-        is_boxes = isinstance(kept, dict)
+        is_boxes = isinstance(result, dict)
         if self.other and ('bbox' in self.other['metrics']) != is_boxes:
             raise UserError(f'the report to compare with is for a {"segmentor" if is_boxes else "detector"}, but this '
                             'test is not: compare with a test on the same data.')
-        if isinstance(kept, dict):
-            check_boxes(kept, sample.img_path)
-        elif kept is None or self.most is not None:
+        if isinstance(result, dict):
+            check_boxes(result, sample.img_path)
+        elif result is None or self.most is not None:
             raise UserError('--at-most-missed is for detectors, and --report for detectors and segmentors with '
                             f'truth, but the test of {sample.img_path} has no boxes or label maps: leave them out.')
 
@@ -106,14 +106,14 @@ class Report:
             log_dir: Folder for `thresholds.json`.
             model: The model, which `thresholds.json` is for.
         """
-        names = short_names(sorted(gathered.kept))
-        self.paths = dict(zip(names, sorted(gathered.kept), strict=True))
-        self.kept: dict[str, Any] = {name: gathered.kept[path] for name, path in self.paths.items()}
-        is_boxes = isinstance(next(iter(self.kept.values())), dict)
+        names = short_names(sorted(gathered.results))
+        self.paths = dict(zip(names, sorted(gathered.results), strict=True))
+        self.results: dict[str, Any] = {name: gathered.results[path] for name, path in self.paths.items()}
+        is_boxes = isinstance(next(iter(self.results.values())), dict)
         if is_boxes:
             self.data = self._boxes(gathered.dataset)
         report = (box_report.summarize(self.data) if is_boxes else
-                  map_report.summarize({name: maps.counts for name, maps in self.kept.items()}, self.classes))
+                  map_report.summarize({name: maps.counts for name, maps in self.results.items()}, self.classes))
         if self.folder:
             self._write(self.folder, report, is_boxes, is_exact, hidden, source)
         if self.most is not None:
@@ -127,22 +127,22 @@ class Report:
             if 'instances' not in infos[path]:
                 raise UserError(f'--report compares boxes with truth, but image {path} has no annotations: test on '
                                 'data that has them.')
-            rows.append(dict(self.kept[name], img_id=number, instances=infos[path]['instances']))
-        has_masks = all('masks' in one and all(true.get('mask') for true in one['instances']) for one in rows)
+            rows.append(dict(self.results[name], img_id=number, instances=infos[path]['instances']))
+        has_masks = all('masks' in row and all(true.get('mask') for true in row['instances']) for row in rows)
         truth = of_samples(rows, self.classes)
-        objects, boxes = ([dict(one, id=number, category_id=one['category_id'] + 1,
-                                area=one['bbox'][2] * one['bbox'][3])
-                           for number, one in enumerate(entries, start=1)]
+        objects, boxes = ([dict(entry, id=number, category_id=entry['category_id'] + 1,
+                                area=entry['bbox'][2] * entry['bbox'][3])
+                           for number, entry in enumerate(entries, start=1)]
                           for entries in (truth['annotations'], predictions(rows, 'segm' if has_masks else 'bbox')))
-        images = [dict(one, file_name=name) for one, name in zip(truth['images'], self.paths, strict=True)]
+        images = [dict(image, file_name=name) for image, name in zip(truth['images'], self.paths, strict=True)]
         return box_report.Boxes(self.classes, images, objects, boxes, ('bbox', 'segm')[:1 + has_masks])
 
     def _write(self, folder: Path, report: Entry, is_boxes: bool, is_exact: bool, hidden: Sequence[str], source: str
                ) -> None:
         names = [*self.paths]
-        for one in report['suspects']:
-            one['file_name'] = names[one['image_id'] - 1]
-        count = sum(any(one['objects']) for one in report['images'].values())
+        for suspect in report['suspects']:
+            suspect['file_name'] = names[suspect['image_id'] - 1]
+        count = sum(any(image['objects']) for image in report['images'].values())
         few = (f'Too few images for intervals: {count} with objects. In simulations with fewer than {FEWEST} images, '
                'intervals contain the true value too rarely.')
         report = dict(report, is_exact=is_exact, notes=[
@@ -161,10 +161,10 @@ class Report:
         painted = [(f'{name}: {f"{count} wrong" if is_boxes else f"{count:.1%} of pixels wrong"}', paint(name, report))
                    for name, count in zip(worst, wrong, strict=True)]
         page = render('Evaluation', sections(report, painted, self._suspect_box if is_boxes else self._suspect_map))
-        suspects = [dict(one, id=number, iscrowd=0) for number, one in enumerate(report['suspects'], start=1)]
-        kept = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
+        suspects = [dict(suspect, id=number, iscrowd=0) for number, suspect in enumerate(report['suspects'], start=1)]
+        shortened = {key: value for key, value in report.items() if key not in ('suspects', 'missed', 'wrong')}
         write_text(folder / 'index.html', page)
-        write_text(folder / 'report.json', json.dumps(kept))
+        write_text(folder / 'report.json', json.dumps(shortened))
         write_text(folder / 'suspects.json', json.dumps(dict(
             images=[dict(id=number, file_name=name) for number, name in enumerate(names, start=1)],
             annotations=suspects,
@@ -172,21 +172,21 @@ class Report:
         show(f'The report is in {near(folder / "index.html")}.')
 
     def _paint_errors(self, name: str, report: Entry) -> np.ndarray:
-        image = next(one['id'] for one in self.data.images if one['file_name'] == name)
-        return self._paint_boxes(name, *([one for one in report[key] if one['image_id'] == image]
+        image = next(entry['id'] for entry in self.data.images if entry['file_name'] == name)
+        return self._paint_boxes(name, *([entry for entry in report[key] if entry['image_id'] == image]
                                          for key in ('missed', 'wrong')))
 
-    def _paint_boxes(self, name: str, true: Sequence[Entry], found: Sequence[Entry]) -> np.ndarray:
-        return paint_boxes(read_view(self.paths[name]), _corners([*true, *found]),
-                           np.repeat([0, 1], [len(true), len(found)]), palette=[ORANGE, BLUE])
+    def _paint_boxes(self, name: str, true: Sequence[Entry], predicted: Sequence[Entry]) -> np.ndarray:
+        return paint_boxes(read_view(self.paths[name]), _corners([*true, *predicted]),
+                           np.repeat([0, 1], [len(true), len(predicted)]), palette=[ORANGE, BLUE])
 
     def _paint_maps(self, name: str, report: Entry | None = None, alpha: float = 0.7) -> np.ndarray:
         image = read_view(self.paths[name])
-        return np.concatenate([paint_label_map(image, one, self.classes, False, self.palette, alpha)
-                               for one in self.kept[name].unpacked()], axis=1)
+        return np.concatenate([paint_label_map(image, label_map, self.classes, False, self.palette, alpha)
+                               for label_map in self.results[name].unpacked()], axis=1)
 
     def _suspect_box(self, suspect: Entry) -> np.ndarray:
-        true = [one for one in self.data.objects if one['image_id'] == suspect['image_id']]
+        true = [entry for entry in self.data.objects if entry['image_id'] == suspect['image_id']]
         image = read_view(self.paths[suspect['file_name']])
         rows, columns = _around(image.shape[:2], suspect['bbox'])
         part = brightened(image[rows, columns])
@@ -202,9 +202,9 @@ class Report:
 
     def _write_thresholds(self, report: Entry, most: float, log_dir: Path, model: nn.Module | None) -> None:
         assert model
-        found = [np.array([score for _, score in one['found']]) for one in report['images'].values()]
-        score = score_that_misses(found, most)
-        best = [(one['score'], one['f1']) if one['f1'] else None for one in report['curves']]
+        scores = [np.array([score for _, score in image['found']]) for image in report['images'].values()]
+        score = score_that_misses(scores, most)
+        best = [(curve['score'], curve['f1']) if curve['f1'] else None for curve in report['curves']]
         file = write_thresholds(log_dir, model, self.classes, best, (score, most))
         show(f'{near(file)} now has the score {score:.4f} for each class, and predictions with this checkpoint use it. '
              f'On average, boxes above this score miss at most {most:.1%} of the objects in new images from the '
@@ -226,14 +226,14 @@ def check_boxes(arrays: Entry, path: str) -> None:
 def short_names(paths: Sequence[str]) -> list[str]:
     """Returns paths without the folders that all share, by which images of two tests are paired."""
     parts = [path.replace(os.sep, '/').split('/') for path in paths]
-    levels = zip(*(one[:-1] for one in parts), strict=False)
+    levels = zip(*(folders[:-1] for folders in parts), strict=False)
     shared = sum(1 for _ in takewhile(lambda names: len({*names}) == 1, levels))
-    return ['/'.join(one[shared:]) for one in parts]
+    return ['/'.join(folders[shared:]) for folders in parts]
 
 
 def _corners(entries: Sequence[Entry]) -> np.ndarray:
     """Returns left, top, right and bottom of boxes in COCO's layout, `(N, 4)`."""
-    boxes = np.array([one['bbox'] for one in entries], float).reshape(-1, 4)
+    boxes = np.array([entry['bbox'] for entry in entries], float).reshape(-1, 4)
     return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
 
 

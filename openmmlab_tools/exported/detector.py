@@ -49,17 +49,17 @@ class ExportedDetector(BaseDetector):
             boxes, scores = dets[of_image].split([4, 1], dim=1)
             height, width = sample.img_shape[:2]
             boxes = torch.minimum(boxes.clamp(min=0), boxes.new_tensor([width, height, width, height]))
-            found = InstanceData(bboxes=boxes, scores=scores[:, 0], labels=labels[of_image])
+            instances = InstanceData(bboxes=boxes, scores=scores[:, 0], labels=labels[of_image])
             if masks:
-                found.masks = masks[0][of_image]
-            found = found[(boxes[:, 2:] > boxes[:, :2]).all(1)]  # not those in the padding
+                instances.masks = masks[0][of_image]
+            instances = instances[(boxes[:, 2:] > boxes[:, :2]).all(1)]  # not those in the padding
             size = height, width
             if rescale:
-                found.bboxes = found.bboxes / found.bboxes.new_tensor(sample.scale_factor).repeat(2)
+                instances.bboxes = instances.bboxes / instances.bboxes.new_tensor(sample.scale_factor).repeat(2)
                 size = sample.ori_shape[:2]
             if masks:
-                found.masks = paste(found.masks, found.bboxes, size)
-            results.append(found)
+                instances.masks = paste(instances.masks, instances.bboxes, size)
+            results.append(instances)
         return self.add_pred_to_datasample(batch_data_samples, results)
 
     def loss(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any]) -> dict[str, Tensor]:

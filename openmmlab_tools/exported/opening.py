@@ -109,6 +109,6 @@ def entry(loaded: Loaded, file: Path, name: str) -> list[Any]:
         values = json.loads(loaded.description[name])
         if isinstance(values, list) and values and all(isinstance(value, kind) for value in values):
             return values
-    what = 'names' if name == 'classes' else 'numbers'
+    members = 'names' if name == 'classes' else 'numbers'
     raise UserError(f'{file} has a description whose {name} is {loaded.description[name][:40]!r}, but must be a list '
-                    f'of {what}: export the model again.')
+                    f'of {members}: export the model again.')

@@ -168,10 +168,10 @@ class DurableCheckpointHook(CheckpointHook):
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
             return
-        kept = [*getattr(self, 'keep_ckpt_ids', ())]
-        if self.max_keep_ckpts > 0 and step not in kept and not in_epoch:
-            kept.append(step)
-            runner.message_hub.update_info('keep_ckpt_ids', kept)
+        steps = [*getattr(self, 'keep_ckpt_ids', ())]
+        if self.max_keep_ckpts > 0 and step not in steps and not in_epoch:
+            steps.append(step)
+            runner.message_hub.update_info('keep_ckpt_ids', steps)
         name = f'iter_{step}.pth' if in_epoch else self.filename_tmpl.format(step)
         average_gradients(runner)
         runner.save_checkpoint(
@@ -187,8 +187,8 @@ class DurableCheckpointHook(CheckpointHook):
             write_text(Path(runner.work_dir, 'last_checkpoint'), path)
         if self.max_keep_ckpts > 0:
             self.keep_ckpt_ids.clear()
-            self.keep_ckpt_ids.extend(kept)  # a deque of limited length
-            for old in kept[:-self.max_keep_ckpts]:
+            self.keep_ckpt_ids.extend(steps)  # a deque of limited length
+            for old in steps[:-self.max_keep_ckpts]:
                 path = self._path(old)
                 if is_main_process() and path != self.last_ckpt:  # all steps may have the same name
                     self.file_backend.remove(path)

@@ -176,11 +176,11 @@ class SameStartHook(Hook):
     def before_train(self, runner: Runner) -> None:
         if get_world_size() == 1:
             return
-        own = dict(settings(runner.cfg), **data_of(runner), iteration=str(runner.iter),
+        stated = dict(settings(runner.cfg), **data_of(runner), iteration=str(runner.iter),
                    seed=str((runner.cfg.get('randomness') or {}).get('seed')))
         if isinstance(runner.model, DistributedDataParallel):
-            own['the hash of the weights'] = hash_weights(runner.model)
-        first, *others = all_gather_object(own)
+            stated['the hash of the weights'] = hash_weights(runner.model)
+        first, *others = all_gather_object(stated)
         for rank, other in enumerate(others, 1):
             if other != first:
                 end_all(UserError(f'rank {rank} differs from rank 0: {differences(other, first)}: start all ranks with '

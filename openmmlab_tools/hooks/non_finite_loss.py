@@ -54,7 +54,8 @@ class NonFiniteLossHook(Hook):
     def before_train(self, runner: Runner) -> None:
         self._count(runner, 0)
         # Infinity that may stay.
-        self.own = {name: one.clone() for name, one in inner(runner.model).named_buffers() if not_finite(one)}
+        buffers = inner(runner.model).named_buffers()
+        self.infinite = {name: value.clone() for name, value in buffers if not_finite(value)}
         self._check_model(runner, 'before the first iteration, ')
         # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
@@ -106,12 +107,12 @@ class NonFiniteLossHook(Hook):
         clause = ' and '.join(f'{name} is {value}' for name, value in losses.items())
         rank = f' on rank {get_rank()}' if clause and get_world_size() > 1 else ''
         everyone: list[tuple[str, Sequence[str]]] = all_gather_object((clause + rank, images))
-        bad = [one for one in everyone if one[0]]
-        found = ', '.join(clause for clause, _ in bad) or 'losses are finite but the gradient is not'
+        bad = [(clause, images) for clause, images in everyone if clause]
+        clauses = ', '.join(clause for clause, _ in bad) or 'losses are finite but the gradient is not'
         paths = [path for _, images in bad or everyone for path in images]
-        what = f'in iteration {runner.iter + 1} {found}'
-        short = what + _of_images(paths, MAX_IMAGES)
-        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
+        event = f'in iteration {runner.iter + 1} {clauses}'
+        short = event + _of_images(paths, MAX_IMAGES)
+        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {event}'
                               f'{_of_images(paths, len(paths))}{", and the update is not applied" if dropped else ""}.')
         self._check_model(runner, f'{short}, so that ')
         if self.streak >= self.patience:
@@ -120,14 +121,14 @@ class NonFiniteLossHook(Hook):
     def _check_model(self, runner: Runner, why: str = '') -> None:
         """Stops training if a weight or buffer is not finite in one of the processes."""
         names = (name for name, value in inner(runner.model).state_dict().items()
-                 if isinstance(value, torch.Tensor) and not_finite(value, self.own.get(name)))
+                 if isinstance(value, torch.Tensor) and not_finite(value, self.infinite.get(name)))
         if name := next(filter(None, all_gather_object(next(names, None))), None):
             _stop(runner, f'{why}{name} of the model is not finite')
 
 
-def _stop(runner: Runner, what: str) -> NoReturn:
+def _stop(runner: Runner, event: str) -> NoReturn:
     saved = runner.message_hub.runtime_info.get('last_ckpt')
-    message = (f'Training has stopped: {what}; '
+    message = (f'Training has stopped: {event}; '
                + (f'the last checkpoint, {saved}, is from before' if saved else 'no checkpoint had been saved')
                + ': lower the learning rate and start again (--resume keeps the old rate), or look at the images and '
                'their annotations.')

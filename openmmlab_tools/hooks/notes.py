@@ -50,9 +50,9 @@ def to_builtin_types(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, Mapping):
-        return {to_builtin_types(key): to_builtin_types(one) for key, one in value.items()}
+        return {to_builtin_types(key): to_builtin_types(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(to_builtin_types(one) for one in value)
+        return type(value)(to_builtin_types(item) for item in value)
     return value
 
 
@@ -79,8 +79,8 @@ class ScaleHook(Hook):
         seen = runner.message_hub.runtime_info.get(KEY, [])
         if len(seen) < MOST and runner.cfg.get('default_scope') in ('mmdet', 'mmseg') and isinstance(data_batch, dict):
             runner.message_hub.update_info(KEY, [*seen, *(
-                [*map(int, one.ori_shape[:2]), None if self.mixes else scale_of(one, 1.)]
-                for one in data_batch.get('data_samples') or () if 'ori_shape' in getattr(one, 'metainfo', ()))])
+                [*map(int, sample.ori_shape[:2]), None if self.mixes else scale_of(sample, 1.)]
+                for sample in data_batch.get('data_samples') or () if 'ori_shape' in getattr(sample, 'metainfo', ()))])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if seen := runner.message_hub.runtime_info.get(KEY):
@@ -93,7 +93,7 @@ class ScaleHook(Hook):
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if not isinstance(runner.model, BaseTTAModel):
-            self.shown += [scale for one in outputs or () if (scale := scale_of(one))]
+            self.shown += [scale for sample in outputs or () if (scale := scale_of(sample))]
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         pipeline: Any = getattr(next(unwrap_built(runner.test_loop.dataloader.dataset)), 'pipeline', None)

@@ -90,28 +90,28 @@ class ReportHook(Hook):
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         for sample in outputs or ():
-            kept = self.gathered.add(sample)
+            result = self.gathered.add(sample)
             if self.report:
-                self.report.check(sample, kept)
+                self.report.check(sample, result)
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
         if not self.is_training:
             return
-        found = self._by_class(runner, runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
+        values = self._by_class(runner, runner.work_dir, metrics or {}, f'validation after iteration {runner.iter}')
         # If a run was killed after its checkpoint, the hub does not contain its later validations.
-        validations = {**runner.message_hub.runtime_info.get(VALIDATIONS, {}), runner.iter: found}
+        validations = {**runner.message_hub.runtime_info.get(VALIDATIONS, {}), runner.iter: values}
         runner.message_hub.update_info(VALIDATIONS, validations)
         if is_main_process():
             write_text(Path(runner.work_dir, 'validations.json'), json.dumps(validations, indent=1))
             draw_curve(runner, validations)
         shown = sorted(validations)[-MAX_COLUMNS:]
         show(table([('validation after', *shown), *(
-            (name, *(validations[one].get(name, math.nan) for one in shown)) for name in found)]))
+            (name, *(validations[iteration].get(name, math.nan) for iteration in shown)) for name in values)]))
 
     def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
-        found = self._by_class(runner, runner.log_dir, metrics or {}, 'test')
+        values = self._by_class(runner, runner.log_dir, metrics or {}, 'test')
         best = best_scores(self.confusion.matches) if self.confusion.matches else []
-        show(f'{table(found.items())}\n{self.classes}')
+        show(f'{table(values.items())}\n{self.classes}')
         if best and not isinstance(runner.model, BaseTTAModel):  # scores are others without its views
             file = write_thresholds(Path(runner.log_dir), inner(runner.model), self.confusion.classes, best)
             show(f'{near(file)} contains the score with the best F1 for each class. Predictions with this checkpoint '
@@ -136,13 +136,13 @@ class ReportHook(Hook):
         """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
         self.gathered.merge()
         self.confusion, self.hidden = Confusion(self.gathered), []
-        found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
+        values = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
         total = self.confusion.total()
         if total is None:
-            return found
+            return values
         names, columns = self.confusion.classes, self.confusion.by_class(total)
-        if all(keys := ap_keys(found, names)):  # the columns have AP of each kind
-            found = {name: value for name, value in found.items() if name not in keys}
+        if all(keys := ap_keys(values, names)):  # the columns have AP of each kind
+            values = {name: value for name, value in values.items() if name not in keys}
         path = Path(folder, 'confusion.png')
         if is_main_process():
             self.confusion.draw(total, path, title)
@@ -153,7 +153,7 @@ class ReportHook(Hook):
         self.classes = '\n'.join([
             f'{title}, by class{note}:', table(rows), f'{near(path)} shows which classes the model confuses.',
             *self.hidden])
-        return found
+        return values
 
 
 def ap_keys(metrics: Iterable[str], names: Iterable[str]) -> list[str]:
@@ -186,7 +186,7 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
         parts[f'backbone {type(model.backbone).__name__} {arch_of(backbone) or ""}'.rstrip()] = model.backbone
-    yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
+    yield 'model', ', '.join(f'{name} ({sum(x.numel() for x in part.parameters()) / 1e6:.1f} M parameters)'
                              for name, part in parts.items())
     start = (backbone.get('init_cfg') or {}).get('checkpoint') if isinstance(backbone.get('init_cfg'), dict) else None
     yield 'weights', cfg.get('load_from') or (f'backbone from {start}, all others random' if start else 'random')

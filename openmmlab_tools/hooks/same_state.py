@@ -42,10 +42,10 @@ SCHEDULE = ('train_cfg.max_iters', 'train_cfg.max_epochs', 'param_scheduler')
 def settings(cfg: Config) -> dict[str, str]:
     """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
     parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
-    found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+    texts = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
              for path, part in walk(parts) for key, value in part.items()
              if value is not None and key != DATA_ROOT and not any(walk(value))}  # None is as good as no value
-    return {key: value for key, value in found.items()
+    return {key: value for key, value in texts.items()
             if value not in SAME_WEIGHTS and key.removeprefix('train_dataloader.') not in LOADING}
 
 
@@ -68,7 +68,7 @@ def state_of(runner: Runner) -> dict[str, str]:
     return {
         'the unit of the schedule': 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration',
         'the optimizer': type(optimizer).__name__, 'the schedule of the optimizer': ' and '.join(
-            type(one).__name__ for one in runner.param_schedulers or ()) or 'none',
+            type(scheduler).__name__ for scheduler in runner.param_schedulers or ()) or 'none',
         **{PLACE.format(names.get(parameter)): f'number {index} of group {number}'
            for number, group in enumerate(optimizer.param_groups) for index, parameter in enumerate(group['params'])}}
 
@@ -80,11 +80,11 @@ def check_resumes(runner: Runner, checkpoint: Mapping[str, Any], batches: int) -
     """
     meta, loop, now = checkpoint['meta'], runner.train_loop, state_of(runner)
     fault = differences(now, meta.get(STATE, now))
-    for group, own in zip(checkpoint['optimizer']['param_groups'], runner.optim_wrapper.param_groups, strict=False):
-        group.update({key: own[key] for key in ('fused',) if key in own})  # it changes only the last bits of results
-    saved, own = (len(schedulers or ()) for schedulers in (checkpoint.get('param_schedulers'), runner.param_schedulers))
-    if saved != own and not fault:
-        fault = f'param_scheduler has {own} entries, but the checkpoint has the state of {saved}'
+    for saved, group in zip(checkpoint['optimizer']['param_groups'], runner.optim_wrapper.param_groups, strict=False):
+        saved.update({key: group[key] for key in ('fused',) if key in group})  # which changes only the last bits
+    states, entries = len(checkpoint.get('param_schedulers') or ()), len(runner.param_schedulers or ())
+    if states != entries and not fault:
+        fault = f'param_scheduler has {entries} entries, but the checkpoint has the state of {states}'
     if 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
         fault = 'EMAHook is not set, whose averages are the weights of the checkpoint'
     done, last, unit = meta['iter'], loop.max_iters, 'iters'
@@ -105,8 +105,8 @@ def average_gradients(runner: Runner) -> None:
     if get_world_size() == 1 or not isinstance(runner.model, DistributedDataParallel):
         return
     parameters = dict(_parameters(runner))
-    own = [name for name, parameter in parameters.items() if parameter.grad is not None]
-    for name in dict.fromkeys(name for names in all_gather_object(own) for name in names):
+    with_gradient = [name for name, parameter in parameters.items() if parameter.grad is not None]
+    for name in dict.fromkeys(name for names in all_gather_object(with_gradient) for name in names):
         parameter = parameters[name]
         if parameter.grad is None:  # this rank has not used it
             parameter.grad = torch.zeros_like(parameter)
@@ -124,4 +124,4 @@ def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:
     if is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
         return
     trained = {parameter for group in runner.optim_wrapper.optimizer.param_groups for parameter in group['params']}
-    yield from ((name, one) for name, one in inner(runner.model).named_parameters() if one in trained)
+    yield from ((name, parameter) for name, parameter in inner(runner.model).named_parameters() if parameter in trained)

@@ -64,12 +64,12 @@ def try_sample(name: str, dataloader: dict[str, Any], scope: str, build: Callabl
 def to_table_of_findings(findings: Sequence[Finding]) -> Table:
     table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
     for kind in Kind:
-        found = [finding for finding in findings if finding.kind is kind]
-        if found:
-            examples = [printable(finding.sentence) for finding in found[:EXAMPLES]]
-            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
-            what = kind.text if found[0].is_error else f'{kind.text} (a note)'
-            table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
+        of_kind = [finding for finding in findings if finding.kind is kind]
+        if of_kind:
+            examples = [printable(finding.sentence) for finding in of_kind[:EXAMPLES]]
+            more = [f'and {len(of_kind) - EXAMPLES} more'] if len(of_kind) > EXAMPLES else []
+            text = kind.text if of_kind[0].is_error else f'{kind.text} (a note)'
+            table.add_row(text, str(len(of_kind)), escape(for_readers('\n'.join([*examples, *more]))))
     return table
 
 
@@ -126,11 +126,11 @@ def account_of(plan: Plan, account: Account) -> list[str]:
     if not is_coco(plan):
         return []
     used = [dataset.get_data_info(index) for index in range(len(dataset))]
-    ignored = sum(bool(other['ignore_flag']) for one in used for other in one['instances'])
-    account.used = Counter(images=len(used), objects=sum(len(one['instances']) for one in used) - ignored)
+    ignored = sum(bool(other['ignore_flag']) for image in used for other in image['instances'])
+    account.used = Counter(images=len(used), objects=sum(len(image['instances']) for image in used) - ignored)
     account.leave('objects', f'objects have iscrowd=1 ({file.name}): losses and metrics ignore them', '', ignored)
-    for what in ('images', 'objects'):
-        account.leave(what, f'{what} are skipped by mmdet ({file.name})', '', account.lost(what))
+    for noun in ('images', 'objects'):
+        account.leave(noun, f'{noun} are skipped by mmdet ({file.name})', '', account.lost(noun))
     return [*account.lines()]
 
 
@@ -141,12 +141,12 @@ def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console,
     measures = [measure(plan, data, checks) for plan, data, checks in parts]
     for line in dict.fromkeys(line for plan, data, _ in parts for line in account_of(plan, data.account)):
         console.print(for_readers(line), markup=False, highlight=False)
-    for one in measures:
-        console.print(sizes_of(one), markup=False, highlight=False)
-        if 'classes' in one:
-            console.print(to_table(one))
-        if 'channels' in one:
-            console.print(to_table_of_channels(one['channels']))
+    for measured in measures:
+        console.print(sizes_of(measured), markup=False, highlight=False)
+        if 'classes' in measured:
+            console.print(to_table(measured))
+        if 'channels' in measured:
+            console.print(to_table_of_channels(measured['channels']))
     trained = [(plan.use, data) for plan, data, _ in parts if plan.use.is_trained and plan.use.scope in SCOPES]
     suggested = suggest(trained[0][0].model, trained[0][0].scope == 'mmseg', keep_anchors, [
         data for _, data in trained]) if trained else {}
@@ -157,12 +157,12 @@ def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console,
 
 def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
     """Prints findings and measures, writes them to `out`, if it is not None, and returns the number of errors."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     plans = plan_checks(cfg)
     with report(out) as write:
 
         def add(split: str, finding: Finding) -> None:
-            found.append(finding)
+            findings.append(finding)
             write((split, 'error' if finding.is_error else 'note', finding.kind.text, finding.file, finding.detail))
 
         results = check(plans, console, add)
@@ -178,9 +178,9 @@ def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
             painted = [plan.use.dataset for plan in plans if plan.samples and plan.use.scope in SCOPES]
             if painted and (sheet := draw_sheet(painted[0], cfg.default_scope)):
                 write_figure(out / 'samples.png', sheet)
-    errors = sum(finding.is_error for finding in found)
-    if found:
-        console.print(to_table_of_findings(found))
+    errors = sum(finding.is_error for finding in findings)
+    if findings:
+        console.print(to_table_of_findings(findings))
     files = sum(len(plan.samples) for plan in plans)
-    console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
+    console.print(f'Images checked: {files}, errors: {errors}, notes: {len(findings) - errors}')
     return errors

@@ -84,9 +84,9 @@ def predict(images: Source, config: str | Path, checkpoint: str | Path, device: 
     check_options(batch_size, score_thr, urls, tile, overlap, tile_scale, stream=stream)
     cfg = load_config(config)
     opened = images_of(images, urls, not bands_loader(cfg.get('test_dataloader')), endless=stream)
-    found = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tile=tile, overlap=overlap,
-                  tile_scale=tile_scale)
-    return found if stream else list(found)
+    predictions = infer(build_inferencer(cfg, checkpoint, device), opened, batch_size, score_thr, tile=tile,
+                        overlap=overlap, tile_scale=tile_scale)
+    return predictions if stream else list(predictions)
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
@@ -177,15 +177,15 @@ def _infer(inferencer: BaseInferencer, images: Iterable[Named], batch_size: int,
            tiling: Tiling | None, max_pixels: int | None, tell: Tell) -> Iterator[Prediction]:
     sized = (sized for named in images for sized in _sized(inferencer, named, tiling, max_pixels))
 
-    def kind(one: _Sized) -> tuple[bool, tuple[int, int] | None]:
-        is_large = tiling is not None and max(one.size) > tiling.side
-        return is_large, None if inferencer.takes_several_sizes else one.size
+    def kind(image: _Sized) -> tuple[bool, tuple[int, int] | None]:
+        is_large = tiling is not None and max(image.size) > tiling.side
+        return is_large, None if inferencer.takes_several_sizes else image.size
 
     for (is_large, _), neighbours in groupby(sized, kind):
         while batch := [*islice(neighbours, batch_size)]:
-            for found in (_run_tiles(inferencer, one, tiling, batch_size, tell) for one in batch) if (
+            for prediction in (_run_tiles(inferencer, image, tiling, batch_size, tell) for image in batch) if (
                     tiling and is_large) else _run(inferencer, batch, tiling):
-                yield found if score_thr is None else found.above(score_thr)
+                yield prediction if score_thr is None else prediction.above(score_thr)
 
 
 def _sized(inferencer: BaseInferencer, named: Named, tiling: Tiling | None, max_pixels: int | None) -> Iterator[_Sized]:
@@ -212,22 +212,23 @@ def _size(image: Picture, loader: LoadBandsFromFile | None, max_pixels: int | No
     return size
 
 
-def _pixels(inferencer: BaseInferencer, one: _Sized) -> np.ndarray:
+def _pixels(inferencer: BaseInferencer, sized: _Sized) -> np.ndarray:
     """Returns the pixels of an image: RGB, uint8, or the result of the config's LoadBandsFromFile."""
     if loader := inferencer.bands_loader:
-        return loader.checked(one.image, one.name) if isinstance(one.image, np.ndarray) else loader.read(one.image)
-    return one.image if isinstance(one.image, np.ndarray) else read_image(one.image)
+        is_array = isinstance(sized.image, np.ndarray)
+        return loader.checked(sized.image, sized.name) if is_array else loader.read(sized.image)
+    return sized.image if isinstance(sized.image, np.ndarray) else read_image(sized.image)
 
 
-def _input(inferencer: BaseInferencer, one: _Sized) -> np.ndarray | str:
+def _input(inferencer: BaseInferencer, sized: _Sized) -> np.ndarray | str:
     """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
     loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
     if inferencer.bands_loader:
-        return _pixels(inferencer, one)
-    if not isinstance(one.image, np.ndarray) and any(
+        return _pixels(inferencer, sized)
+    if not isinstance(sized.image, np.ndarray) and any(
             (loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
-        return str(one.image)
-    return mmcv.rgb2bgr(_pixels(inferencer, one))
+        return str(sized.image)
+    return mmcv.rgb2bgr(_pixels(inferencer, sized))
 
 
 def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | None = None,
@@ -235,38 +236,38 @@ def _run(inferencer: BaseInferencer, batch: Sequence[_Sized], tiling: Tiling | N
     """Predicts a batch of images, or a batch of tiles from an image of size `whole`. All must have one size, unless the
     model supports several.
     """
-    inputs = [_input(inferencer, one) for one in batch]
+    inputs = [_input(inferencer, sized) for sized in batch]
     meta = dict(inferencer.model.dataset_meta)
     meta['classes'] = trained_classes(dict(dataset_meta=meta))
     names = ', '.join(dict.fromkeys(
-        f'of {one.size[0]} x {one.size[1]} pixels (height x width)' if isinstance(one.image, np.ndarray)
-        else str(one.image) for one in batch))
+        f'of {sized.size[0]} x {sized.size[1]} pixels (height x width)' if isinstance(sized.image, np.ndarray)
+        else str(sized.image) for sized in batch))
     # Some models fail, for example if an image is one pixel high.
     with (as_sentence(f'image {names} cannot be predicted', 'scale it, or leave it out'), in_scope(inferencer.scope),
           inferencer.scales.of_tiles(tiling and tiling.scale, batch[0].size,
                                                                       whole or batch[0].size)):
-        samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(one) for one in inputs]))
-    found = [of_sample(sample, one.size, meta, name=one.name, image=one.image, score_thr=inferencer.score_thr)
-             for sample, one in zip(samples, batch, strict=True)]
-    return [one for one in found if one]
+        samples = inferencer.forward(inferencer.collate_fn([inferencer.pipeline(image) for image in inputs]))
+    predictions = [of_sample(sample, sized.size, meta, name=sized.name, image=sized.image,
+                             score_thr=inferencer.score_thr) for sample, sized in zip(samples, batch, strict=True)]
+    return [prediction for prediction in predictions if prediction]
 
 
-def _run_tiles(inferencer: BaseInferencer, one: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:
+def _run_tiles(inferencer: BaseInferencer, sized: _Sized, tiling: Tiling, batch_size: int, tell: Tell) -> Prediction:
     """Predicts a large image in tiles, `batch_size` at once."""
-    if not one.regions and one.size[0] * one.size[1] > MAX_PIXELS and not isinstance(one.image, np.ndarray):
-        show(f'note: {one.image} is read as a whole, which needs {BYTES * one.size[0] * one.size[1] / 1e9:.1f} GB of '
-             'memory. To need less, install tifffile and save the image as an RGB TIFF with 8 bits and one page, which '
-             'is read tile by tile.')
-    pixels = one.regions or _pixels(inferencer, one)
-    tiles = tiling.tiles(one.size)
+    if not sized.regions and sized.size[0] * sized.size[1] > MAX_PIXELS and not isinstance(sized.image, np.ndarray):
+        show(f'note: {sized.image} is read as a whole, which needs '
+             f'{BYTES * sized.size[0] * sized.size[1] / 1e9:.1f} GB of memory. To need less, install '
+             'tifffile and save the image as an RGB TIFF with 8 bits and one page, which is read tile by tile.')
+    pixels = sized.regions or _pixels(inferencer, sized)
+    tiles = tiling.tiles(sized.size)
 
     def parts() -> Iterator[Prediction]:
         for first in range(0, len(tiles), batch_size):
             batch = [pixels[tile.rows, tile.columns] for tile in tiles[first:first + batch_size]]
             predictions = _run(
-                inferencer, [_Sized(one.name, part, part.shape[:2]) for part in batch], tiling, one.size)
+                inferencer, [_Sized(sized.name, part, part.shape[:2]) for part in batch], tiling, sized.size)
             tell(first + len(batch), len(tiles))
             for prediction in predictions:
                 yield replace(prediction, image=None)  # else the pixels of all tiles would stay in memory
 
-    return replace(join(parts(), tiles, one.size), image=one.image)
+    return replace(join(parts(), tiles, sized.size), image=sized.image)

@@ -43,7 +43,7 @@ class Results:
     names: set[str] = field(default_factory=set)
     painted: set[str] = field(default_factory=set)  # names of files, without their suffix
     failed: dict[str, str] = field(default_factory=dict)
-    found: dict[str, Prediction] = field(default_factory=dict)
+    boxes: dict[str, Prediction] = field(default_factory=dict)
     written: set[Path] = field(default_factory=set)
     has_warned: bool = False
 
@@ -90,7 +90,7 @@ class Results:
             say(f'warning: image {name} is drawn as {painted}.png, because another image has the same name.')
         self.painted.add(painted)
         if prediction.label_map is None:
-            self.found[name] = replace(prediction, image=None)  # also if it cannot be painted
+            self.boxes[name] = replace(prediction, image=None)  # also if it cannot be painted
         else:
             self._write(self.predictions / f'{painted}.png', prediction.label_map, prediction.palette)
         self._write(self.folder / f'{painted}.png', self.plot(prediction, regions))
@@ -108,7 +108,7 @@ class Results:
     def finish(self) -> None:
         """Writes the boxes, and warns about files in the folder that this run has not written."""
         if self.predictions.name == PREDICTIONS:
-            write_text(self.predictions, json.dumps(to_coco(self.found)))
+            write_text(self.predictions, json.dumps(to_coco(self.boxes)))
             self.written.add(self.predictions)
         others = sorted({*self.folder.rglob('*.png'), *self.folder.glob(PREDICTIONS)} - self.written)
         if others:

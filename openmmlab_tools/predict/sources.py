@@ -60,8 +60,8 @@ def images_of(source: Source, urls: bool = False, as_rgb: bool = True, endless: 
     Raises:
         UserError: If there is no image, or an image cannot be fetched or read. `pages_of` opens files later.
     """
-    found = _images_of(source, urls, as_rgb, endless)
-    return found if isinstance(found, list) else chain([*islice(found, 1)], found)
+    images = _images_of(source, urls, as_rgb, endless)
+    return images if isinstance(images, list) else chain([*islice(images, 1)], images)
 
 
 def pages_of(named: Named, as_rgb: bool = True, max_pixels: int | None = None) -> Iterator[Named]:
@@ -103,7 +103,7 @@ def _images_of(source: Source, urls: bool, as_rgb: bool, endless: bool) -> list[
             raise UserError(f'camera {source} does not exist: count cameras from 0.')
         return _frames(source, f'camera{source}')
     if isinstance(source, Iterable) and not isinstance(source, NO_SOURCES):
-        parts = (_images_of(one, urls, as_rgb, endless) for one in source)
+        parts = (_images_of(item, urls, as_rgb, endless) for item in source)
         return chain.from_iterable([*parts] if isinstance(source, list | tuple) else parts)
     raise UserError(f'an image is a {type(source).__name__}, but must be a path, an address, the number of a camera, '
                     'an image of Pillow, an array or a tensor: convert it (content of a file by PIL.Image.open).')
@@ -116,15 +116,15 @@ def _of_text(source: str | Path, urls: bool, as_rgb: bool) -> list[Named] | Iter
             raise UserError(f'{text} is an address, but images are only downloaded with urls=True (--urls): set it, or '
                             'pass a file.')
         name = PurePosixPath(urlparse(text).path).name or 'image'
-        return (Named(name, _fetched(one, as_rgb)) for one in [text])
+        return (Named(name, _fetched(url, as_rgb)) for url in [text])
     if os.path.isdir(path):
-        return [Named(one.name, one) for one in list_images(path)]
+        return [Named(file.name, file) for file in list_images(path)]
     if glob.has_magic(text) and not os.path.exists(path):
-        found = sorted(Path(one) for one in glob.glob(text, recursive=True) if not os.path.isdir(one))
-        if not found:
+        files = sorted(Path(file) for file in glob.glob(text, recursive=True) if not os.path.isdir(file))
+        if not files:
             raise UserError(f'no file matches {text}: correct the pattern.')
         root = root_of(text)
-        return chain.from_iterable(_of_file(one, one.relative_to(root).as_posix()) for one in found)
+        return chain.from_iterable(_of_file(file, file.relative_to(root).as_posix()) for file in files)
     if what_is(path) == 'does not exist':
         raise UserError(f'{source} does not exist: pass an image, a folder of images, a pattern or a video.')
     return _of_file(path, path.name)
@@ -166,8 +166,8 @@ def _checked(image: np.ndarray, as_rgb: bool) -> np.ndarray:
     if not image.size:
         raise UserError(f'an image has shape {image.shape}, so it has no pixels: remove it.')
     if image.ndim != 3 or (as_rgb and (image.shape[2], image.dtype) != (3, np.uint8)) or image.dtype.kind not in 'uif':
-        what = '(H, W, 3), RGB, uint8' if as_rgb else '(H, W, C), of numbers'
-        raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be {what}: convert it.')
+        expected = '(H, W, 3), RGB, uint8' if as_rgb else '(H, W, C), of numbers'
+        raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be {expected}: convert it.')
     return image
 
 

@@ -106,8 +106,8 @@ class Seams:
         for pair in sorted(links, key=links.__getitem__):
             mine, others = (groups[index] for index in pair)
             if set(self.tiles[mine]).isdisjoint(self.tiles[others]) and all(
-                    (min(one, other), max(one, other)) in links for one in mine for other in others
-                    if not (self.is_piece[one] and self.is_piece[other])):
+                    (min(index, other), max(index, other)) in links for index in mine for other in others
+                    if not (self.is_piece[index] and self.is_piece[other])):
                 mine += others
                 for index in others:
                     groups[index] = mine
@@ -122,14 +122,14 @@ class Seams:
         # Widths and heights of the region that both tiles contain.
         frames = self.frames[self.tiles[b]]
         mine, others = np.minimum(self.reach[a], frames + JITTER), np.minimum(self.reach[b], self.frames[tile] + JITTER)
-        lengths, other_lengths, common, areas = (one[..., :2] + one[..., 2:] for one in (
+        lengths, other_lengths, common, areas = (spans[..., :2] + spans[..., 2:] for spans in (
             mine, others, np.minimum(mine, others), np.minimum(frames, self.frames[tile])))
         agree = (wrong <= 2 * slack).all(axis=2) & (self.labels[a] == self.labels[b]) & (
             common >= ALIKE * np.sqrt(abs(lengths * other_lengths))).all(axis=2)
         differ = (abs(larger) * ~(self.cut[a] | self.cut[b]) / slack).sum(axis=2)
         for row, column in np.argwhere(agree):
-            one, other = a[row, 0], b[column]
-            yield (one, other), (self.is_piece[[one, other]].sum(), -areas[column].prod(), differ[row, column])
+            box, other = a[row, 0], b[column]
+            yield (box, other), (self.is_piece[[box, other]].sum(), -areas[column].prod(), differ[row, column])
 
 
 def join(predictions: Iterable[Prediction], tiles: Sequence[Tile], size: tuple[int, int]) -> Prediction:
@@ -151,7 +151,7 @@ def join(predictions: Iterable[Prediction], tiles: Sequence[Tile], size: tuple[i
     parts = [first, *following]
     frames, cores = (OUTWARD * [(columns.start, rows.start, columns.stop, rows.stop) for rows, columns in spans]
                      for spans in ([tile[:2] for tile in tiles], [tile[2:] for tile in tiles]))
-    boxes, labels, scores, indices = (np.concatenate(one) for one in zip(*(
+    boxes, labels, scores, indices = (np.concatenate(values) for values in zip(*(
         (part.boxes - frames[index, [0, 1, 0, 1]], part.labels, part.scores, np.full_like(part.labels, index))
         for index, part in enumerate(parts)), strict=True))
     seams = Seams(boxes * OUTWARD, labels, indices, frames, size)
@@ -163,7 +163,7 @@ def join(predictions: Iterable[Prediction], tiles: Sequence[Tile], size: tuple[i
         edges = seams.edges[pieces].max(axis=0)
         if counts[group].any() or are_near(edges, cores[seams.tiles[group]]).any():
             objects.append((best, pieces, edges))
-    objects.sort(key=lambda one: -scores[one[0]])
+    objects.sort(key=lambda entry: -scores[entry[0]])
     order = [best for best, _, _ in objects]
 
     def mask_of(index: int) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def test_prediction_and_loss_are_the_papers(mixed: bool) -> None:
         given = [DataSample().set_gt_score(target) for target in targets]
     losses = model.loss([(pooled, token)], given, teacher_labels)
     log_p = model.fc(pooled).log_softmax(dim=1)
-    wanted = -((0.9 * targets + 0.1 / 5) * log_p).sum(dim=1).mean() / 2
-    torch.testing.assert_close(losses['loss_cls'], wanted)
+    smoothed = -((0.9 * targets + 0.1 / 5) * log_p).sum(dim=1).mean() / 2
+    torch.testing.assert_close(losses['loss_cls'], smoothed)
     log_p = model.fc_dist(token).log_softmax(dim=1)
     torch.testing.assert_close(losses['loss_distill'], -log_p[range(4), teacher_labels].mean() / 2)

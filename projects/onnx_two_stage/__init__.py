@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.export import detector as one
+from cpvt_mm.export import detector as one_stage
 from cpvt_mm.export.detector import NO_BOX, Detections, Detector
 from openmmlab_tools.errors import UserError
 
@@ -49,23 +49,23 @@ class TwoStage(Detector):
         boxes = boxes.reshape(batch, count, refined, 4).expand(-1, -1, classes, -1)
         scores = scores.reshape(batch, count, classes).where(is_box[..., None], NO_BOX)
         labels = torch.arange(classes, device=boxes.device).expand_as(scores)
-        found = one.detections(boxes.flatten(1, 2), scores.flatten(1), labels.flatten(1), self.test_cfg)
-        return {**found, 'masks': self._masks(maps, found)} if head.with_mask else found
+        detected = one_stage.detections(boxes.flatten(1, 2), scores.flatten(1), labels.flatten(1), self.test_cfg)
+        return {**detected, 'masks': self._masks(maps, detected)} if head.with_mask else detected
 
     def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
         """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`. Their number differs by image."""
         rpn = self.model.rpn_head
-        boxes, scores, _, levels = one.candidates(rpn, maps, img_shape)
-        kept = one.suppress(boxes, scores, levels, rpn.test_cfg)
-        scores = torch.full_like(scores, NO_BOX).index_put(kept, scores[kept])
+        boxes, scores, _, levels = one_stage.candidates(rpn, maps, img_shape)
+        indices = one_stage.suppress(boxes, scores, levels, rpn.test_cfg)
+        scores = torch.full_like(scores, NO_BOX).index_put(indices, scores[indices])
         scores, places = scores.topk(min(rpn.test_cfg.max_per_img, scores.shape[1]))
-        return one.pick(boxes, places), scores > NO_BOX
+        return one_stage.pick(boxes, places), scores > NO_BOX
 
-    def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
-        head, labels = self.model.roi_head, found['labels']
+    def _masks(self, maps: list[Tensor], detected: Detections) -> Tensor:
+        head, labels = self.model.roi_head, detected['labels']
         # Runtimes fail to reshape empty tensors, if there is no box. So one more box, of size 0, is appended; the last
         # line drops its mask.
-        rois = F.pad(_with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
+        rois = F.pad(_with_image(detected['images'], detected['dets'][:, :4]), (0, 0, 0, 1))
         logits = head.mask_head(_crop(head.mask_roi_extractor, maps, rois))
         labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
         return logits[torch.arange(labels.shape[0], device=labels.device), labels].sigmoid()
@@ -77,12 +77,13 @@ class TwoStage(Detector):
             return super().expected(batch)
         head, logits = self.model.roi_head.mask_head, list[Tensor]()
         hook = head.register_forward_hook(lambda *call: logits.append(call[2]))  # before masks are pasted into images
-        found = super().expected(batch)
+        detected = super().expected(batch)
         hook.remove()
-        labels = torch.cat([labels for _, labels in found])
+        labels = torch.cat([labels for _, labels in detected])
         masks = logits[0][torch.arange(len(labels)), labels * (not head.class_agnostic)].sigmoid() if logits else (
             batch.new_zeros(0, 1, 1))
-        return [[*one, own] for one, own in zip(found, masks.split([len(one[1]) for one in found]), strict=True)]
+        parts = masks.split([len(labels) for _, labels in detected])
+        return [[*values, part] for values, part in zip(detected, parts, strict=True)]
 
     def translations(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """Adds the translation of `roi_align`."""
@@ -105,7 +106,7 @@ def to_two_stage(model: Any) -> TwoStage:
             raise UserError(f'a {type(part).__name__} cannot be exported, only Faster R-CNN and Mask R-CNN with their '
                             'standard heads: export the backbone alone, with tools/deployment/export.py.')
     for cfg in (model.test_cfg.rpn, model.test_cfg.rcnn):
-        one.check_nms(cfg)
+        one_stage.check_nms(cfg)
     return TwoStage(model, model.test_cfg.rcnn)
 
 

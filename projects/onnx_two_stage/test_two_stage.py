@@ -9,25 +9,25 @@ from torch import Tensor
 from cpvt_mm.export.comparing import compare
 from openmmlab_tools.checkpoints.loading import build
 from projects.onnx_two_stage import TwoStage, to_two_stage
-from tests.export import test_detector as one
+from tests.export import test_detector as one_stage
 from tests.helpers import ROOT, refusal
 
 
 def extractor(size: int) -> dict[str, Any]:
     return dict(type='SingleRoIExtractor', roi_layer=dict(type='RoIAlign', output_size=size, sampling_ratio=0),
-                out_channels=8, featmap_strides=one.STRIDES[:2], finest_scale=16)
+                out_channels=8, featmap_strides=one_stage.STRIDES[:2], finest_scale=16)
 
 
 FASTER = dict(
-    type='FasterRCNN', **one.PYRAMID, train_cfg=None,
-    rpn_head=dict(type='RPNHead', in_channels=8, feat_channels=8, anchor_generator=one.anchors(4)),
+    type='FasterRCNN', **one_stage.PYRAMID, train_cfg=None,
+    rpn_head=dict(type='RPNHead', in_channels=8, feat_channels=8, anchor_generator=one_stage.anchors(4)),
     roi_head=dict(
         type='StandardRoIHead', bbox_roi_extractor=extractor(7),
         bbox_head=dict(type='Shared2FCBBoxHead', in_channels=8, fc_out_channels=16, roi_feat_size=7, num_classes=4,
                        bbox_coder=dict(type='DeltaXYWHBBoxCoder', target_stds=[.1, .1, .2, .2]))),
     test_cfg=dict(
         rpn=dict(nms_pre=100, max_per_img=60, min_bbox_size=0, nms=dict(type='nms', iou_threshold=0.7)),
-        rcnn=dict(score_thr=0.05, nms=one.NMS, max_per_img=40)))
+        rcnn=dict(score_thr=0.05, nms=one_stage.NMS, max_per_img=40)))
 MASK = dict(FASTER, type='MaskRCNN', roi_head=dict(
     FASTER['roi_head'], mask_roi_extractor=extractor(14),
     mask_head=dict(type='FCNMaskHead', num_convs=1, in_channels=8, conv_out_channels=8, num_classes=4,
@@ -46,10 +46,10 @@ OPTIONS = {
 def detector(model: dict[str, Any], **options: Any) -> TwoStage:
     """Builds a detector in eval mode, with random weights that find boxes in noise."""
     torch.manual_seed(0)
-    cfg = one.config(model, **options)
+    cfg = one_stage.config(model, **options)
     built = build(cfg, cfg.model).eval()
     wrapped, head = to_two_stage(built).eval(), built.roi_head.bbox_head
-    one.set_statistics(wrapped, {built.rpn_head.rpn_cls: (0., 2.), built.rpn_head.rpn_reg: (0., 0.3),
+    one_stage.set_statistics(wrapped, {built.rpn_head.rpn_cls: (0., 2.), built.rpn_head.rpn_reg: (0., 0.3),
                              head.fc_cls: (0., 1.5), head.fc_reg: (0., 1.)})
     return wrapped
 
@@ -57,7 +57,7 @@ def detector(model: dict[str, Any], **options: Any) -> TwoStage:
 @pytest.mark.parametrize('name', OPTIONS)
 def test_boxes_and_masks_are_those_of_mmdet(name: str) -> None:
     model, options = OPTIONS[name]
-    one.assert_boxes_are_those_of_mmdet(detector(model, **options))
+    one_stage.assert_boxes_are_those_of_mmdet(detector(model, **options))
 
 
 def test_a_mask_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +66,8 @@ def test_a_mask_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @torch.no_grad()
     def run(image: Tensor) -> list[Tensor]:
-        *found, masks = model(image).values()
-        return [*found, masks.index_put((torch.tensor(0), torch.tensor(5), torch.tensor(5)), masks[0, 5, 5] + 0.5)]
+        *boxes, masks = model(image).values()
+        return [*boxes, masks.index_put((torch.tensor(0), torch.tensor(5), torch.tensor(5)), masks[0, 5, 5] + 0.5)]
 
     (difference,), = compare(model, dict(torch=run))
     assert difference.largest == pytest.approx(0.5, abs=1e-3)
@@ -76,7 +76,7 @@ def test_a_mask_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_file_is_right_at_all_sizes(tmp_path: Path) -> None:
     model = detector(MASK, **{'test_cfg.rcnn.score_thr': 0.4})
-    outputs, operators = one.exported_operators(model, tmp_path / 'a.onnx')
+    outputs, operators = one_stage.exported_operators(model, tmp_path / 'a.onnx')
     assert outputs == ['dets', 'labels', 'images', 'masks'] and {'NonMaxSuppression', 'RoiAlign'} <= operators
 
 
@@ -88,8 +88,8 @@ def test_a_file_is_right_at_all_sizes(tmp_path: Path) -> None:
     (ROOT / 'configs/cpvt/mask-rcnn_cpvt-ti_sfp_1x_coco.py', None)])
 def test_another_head_is_named(base: str | Path, name: str | None) -> None:
     if name:
-        assert refusal(to_two_stage, one.on_meta(base)) == (
+        assert refusal(to_two_stage, one_stage.on_meta(base)) == (
             f'a {name} cannot be exported, only Faster R-CNN and Mask R-CNN with their standard heads: export the '
             'backbone alone, with tools/deployment/export.py.')
     else:
-        assert isinstance(to_two_stage(one.on_meta(base)), TwoStage)
+        assert isinstance(to_two_stage(one_stage.on_meta(base)), TwoStage)

@@ -52,7 +52,7 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
             return super().compute_metrics(results)
 
     def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
-        found = super().format_gts(gts)
-        for index, instance in enumerate(found['annotations'], start=1):
+        formatted = super().format_gts(gts)
+        for index, instance in enumerate(formatted['annotations'], start=1):
             instance['id'] = index
-        return found
+        return formatted

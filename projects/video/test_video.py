@@ -56,10 +56,10 @@ def test_instances_are_counted_with_any_ids() -> None:
         for video, id in enumerate(ids, start=1):
             true = [dict(category_id=1, segmentations=[mask], bboxes=[[30, 30, 30, 30]], video_id=video,
                          areas=[900], id=id, iscrowd=0)]
-            found = [dict(video_id=video, score=.9, category_id=1, segmentations=[mask])]
+            annotations = [dict(video_id=video, score=.9, category_id=1, segmentations=[mask])]
             metric._vis_meta_info['videos'].append(dict(
                 width=90, height=90, video_length=1, frame_id=0, img_id=video, video_id=video, id=video, file_name=''))
-            results.append((found, true))
+            results.append((annotations, true))
         assert metric.compute_metrics(results)['segm_mAP'] == 1.
 
 

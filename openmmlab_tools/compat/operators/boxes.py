@@ -19,8 +19,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
         boxes = torch.cat([boxes[:, :2], boxes[:, 2:] + offset], 1)
     # mmcv does not sort equal scores stably, torchvision does: what comes sorted, it leaves as it is.
     order = scores.sort(0, descending=True)[1]
-    kept = torchvision.ops.nms(boxes[order], scores[order].to(boxes.dtype), float(np.float32(iou_threshold)))
-    return order[kept]
+    indices = torchvision.ops.nms(boxes[order], scores[order].to(boxes.dtype), float(np.float32(iou_threshold)))
+    return order[indices]
 
 
 def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, sigma: float, min_score: float,
@@ -42,13 +42,13 @@ def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, s
         The indices `(K,)` of the kept boxes.
     """
     rows = torch.cat([boxes, scores[:, None]], 1).float().numpy()
-    kept = np.arange(len(rows))
+    indices = np.arange(len(rows))
     done = 0
-    while done < len(kept):
+    while done < len(indices):
         # The best box and the first of the rest change places: of equal scores, mmcv then takes the first.
-        best = done + int(rows[kept[done:], 4].argmax())
-        kept[[done, best]] = kept[[best, done]]
-        first, rest = kept[done], kept[done + 1:]
+        best = done + int(rows[indices[done:], 4].argmax())
+        indices[[done, best]] = indices[[best, done]]
+        first, rest = indices[done], indices[done + 1:]
         iou = _iou(rows[first], rows[rest], offset)
         if method == 2:
             weight = np.exp(-(iou * iou) / np.float32(sigma))
@@ -56,9 +56,9 @@ def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, s
             weight = np.where(iou >= np.float32(iou_threshold), 1 - iou if method else 0, 1)
         rows[rest, 4] *= weight.astype(np.float32)
         done += 1
-        kept = np.concatenate([kept[:done], _without(rest, rows[rest, 4] < np.float32(min_score))])
-    dets[:len(kept)] = torch.from_numpy(rows[kept]).to(dets.dtype)
-    return torch.from_numpy(kept)
+        indices = np.concatenate([indices[:done], _without(rest, rows[rest, 4] < np.float32(min_score))])
+    dets[:len(indices)] = torch.from_numpy(rows[indices]).to(dets.dtype)
+    return torch.from_numpy(indices)
 
 
 def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
