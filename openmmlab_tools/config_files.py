@@ -51,16 +51,20 @@ def read_config(name: str) -> Config:
 
 @without_pkg_resources_warning()
 def _read(name: str) -> Config:
-    # Inherited from the library, each part of its config names its scope.
-    read, source = ((Config.fromstring, (assignments(dict(_base_=name)), '.py')) if '::' in name else
-                    (Config.fromfile, (name,)))
+    read = _inherited if '::' in name else Config.fromfile
     try:
-        return read(*source)
+        return read(name)
     except ImportError as error:
         if 'mmpretrain' not in str(error):
             raise
         require('mmpretrain')  # a custom import may need mmpretrain to be imported completely
-        return read(*source)
+        return read(name)
+
+
+def _inherited(name: str) -> Config:
+    """Reads a config of a library as a base, so that each of its parts names its scope."""
+    cfg = Config.fromstring(assignments(dict(_base_=name)), '.py')
+    return Config(cfg.to_dict(), cfg.text, name, cfg.env_variables)  # its filename would be a temporary file
 
 
 @contextmanager

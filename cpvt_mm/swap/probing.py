@@ -8,6 +8,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
+from openmmlab_tools.checkpoints.loading import buildable
 from openmmlab_tools.errors import UserError, explain
 
 # The side of the image in pixels; SSD needs this size.
@@ -88,7 +89,7 @@ def build_part(config: dict[str, Any], described: str) -> nn.Module:
     Raises CannotBuild, whose message begins with `described`.
     """
     try:
-        module = MODELS.build(config)
+        module = MODELS.build(buildable(config))
     except Exception as error:  # constructors can raise any error
         raise CannotBuild(f'{described} cannot be built here ({explain(error)}), so the channels that the heads expect '
                           'are unknown.') from error

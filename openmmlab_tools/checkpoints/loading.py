@@ -1,18 +1,22 @@
 """Builds models of configs and parts of them, whose parts must fit, and normalizes images as configs do."""
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.dist import is_distributed
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
+from openmmlab_tools.class_weights import mend_class_weights
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.errors import UserError, as_sentence
 from openmmlab_tools.registry import in_scope
+
+T = TypeVar('T', bound=Mapping[str, Any])
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
@@ -25,7 +29,22 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
     fault = f'the {part.get("type", "model")} of config {cfg.filename} cannot be built'
     with in_scope(cfg.get('default_scope')), as_sentence(fault, 'correct it', OSError, ImportError):
-        return MODELS.build(copy.deepcopy(part))  # some models change their config
+        return MODELS.build(buildable(part))
+
+
+def buildable(config: T) -> T:
+    """Returns a copy of the config of a model, because some models change theirs.
+
+    In it, mmcv's MMSyncBN, which only processes that are connected can build, is torch's SyncBN in other processes.
+    mmengine reverts it to BatchNorm there.
+    """
+    copied = copy.deepcopy(config)
+    for _, part in walk(copied) if not is_distributed() else ():
+        if str(part.get('type')).rpartition('.')[2] == 'MMSyncBN':
+            part['type'] = 'SyncBN'
+            for name in ('group', 'stats_mode'):
+                part.pop(name, None)
+    return copied
 
 
 def build_model(cfg: Config) -> nn.Module:
@@ -34,6 +53,7 @@ def build_model(cfg: Config) -> nn.Module:
     if cfg.get('data_preprocessor'):
         part.setdefault('data_preprocessor', cfg.data_preprocessor)
     model = revert_sync_batchnorm(build(cfg, part))
+    mend_class_weights(model)
     check_model(model)
     return model
 

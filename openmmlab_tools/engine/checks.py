@@ -5,6 +5,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from mmengine.device import get_device
+from mmengine.dist import is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.runner import Runner
@@ -24,6 +26,17 @@ def check_metrics(model: nn.Module, evaluators: Mapping[str, Any]) -> None:
         if asks_for_masks(evaluator) and not any('mask' in part for part, _ in model.named_modules()):
             raise UserError(f"{name} has metric='segm', but the model has no head for masks: set {name}.metric='bbox', "
                             "or take a model with masks, such as Mask R-CNN.")
+
+
+def check_norms(model: nn.Module) -> None:
+    """Raises a UserError if norms that share their statistics between processes are to train without a GPU."""
+    if not is_distributed() or get_device() != 'cpu':
+        return
+    model.train()  # in which some models keep their norms as they are in a test
+    for name, module in model.named_modules():
+        if type(module).__name__ == 'SyncBatchNorm' and module.training:
+            raise UserError(f'{name} of the model is a SyncBN, which several processes train on GPUs only: set its '
+                            "norm_cfg.type='BN', or train in one process.")
 
 
 class SameClassesHook(Hook):

@@ -15,7 +15,9 @@ from mmengine.runner import CheckpointLoader, Runner, load_state_dict
 from torch import nn
 
 from openmmlab_tools.checkpoints.fitting import check_fits, check_load_from, inner
+from openmmlab_tools.checkpoints.loading import buildable
 from openmmlab_tools.checkpoints.reading import Checkpoint, check_tensors, open_checkpoint
+from openmmlab_tools.class_weights import mend_class_weights
 from openmmlab_tools.config_walk import leaves
 from openmmlab_tools.errors import UserError, filter_for_readers, show
 from openmmlab_tools.files import near
@@ -59,7 +61,8 @@ class OpenedRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
-        built = super().build_model(model)
+        built = super().build_model(buildable(model) if isinstance(model, dict) else model)
+        mend_class_weights(built)
         for checkpoint in self.opened:
             if self.is_whole:
                 check_fits(built, checkpoint)

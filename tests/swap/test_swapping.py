@@ -13,6 +13,7 @@ from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.zoo.members import IMAGENET
+from openmmlab_tools.config_files import check_model_of
 from openmmlab_tools.libraries import shipped_configs
 from tests.helpers import refusal
 from tests.odd_texts import ODD
@@ -42,6 +43,12 @@ def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path, monke
     write_config(old, new, RETINANET, tmp_path / '{{ fileDirname }}.py')
     written = Config.fromfile(tmp_path / '{{ fileDirname }}.py')
     assert written.train_dataloader.dataset.metainfo == odd and not written.env_variables
+
+
+def test_a_message_names_a_config_of_a_library_as_it_was_typed() -> None:
+    cfg = read_config(RETINANET)
+    cfg.model.backbone.depth = 7
+    assert refusal(check_model_of, cfg).startswith(f'the RetinaNet of config {RETINANET} cannot be built (')
 
 
 def test_what_cannot_be_read_or_written_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

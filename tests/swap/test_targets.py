@@ -105,6 +105,12 @@ def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     assert probe_backbone(dict(ODD, returns='vector')) == Maps((3,), (320,))
 
 
+@pytest.mark.parametrize('norm', ['SyncBN', 'MMSyncBN'])
+def test_norms_of_several_processes_are_probed_in_one(norm: str) -> None:
+    with in_scope('mmdet'):
+        assert probe_backbone(dict(type='ResNet', depth=18, norm_cfg=dict(type=norm))).channels == (64, 128, 256, 512)
+
+
 @pytest.mark.parametrize(('backbone', 'error', 'reason'), [
     (dict(type='ResNet', depth=7), CannotBuild, r'ResNet cannot be built here \(KeyError: .invalid depth 7'),
     (dict(ODD, returns='error'), CannotRun, r'does not run on an image of 320 x 320 \(RuntimeError: only\), so'),

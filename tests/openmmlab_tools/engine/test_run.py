@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import cv2
 import pytest
 import torch
+import torch.distributed as dist
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
@@ -50,6 +51,42 @@ def test_amp_keeps_the_dtype_of_the_config_unless_it_names_one(amp: bool | str, 
     monkeypatch.setattr('openmmlab_tools.engine.steps.get_device', lambda: 'cpu')  # it ends there
     refusal(train, cfg := Config(dict(optim_wrapper=dict(dtype='bfloat16'))), amp)
     assert cfg.optim_wrapper.dtype == dtype
+
+
+SYNCHRONIZED = [dict(type='SyncBN', requires_grad=True), dict(type='MMSyncBN', stats_mode='N')]
+
+
+@pytest.mark.parametrize('norm', SYNCHRONIZED)
+def test_norms_of_several_processes_train_in_one(norm: dict, config: TrainConfig, tmp_path: Path) -> None:
+    cfg = config(tmp_path, 1)
+    cfg.model.backbone.norm_cfg = norm
+    kinds: list[str] = []
+    watch = Hook()
+    watch.after_train = lambda runner: kinds.append(type(runner.model.backbone.bn1).__name__)
+    train(cfg, hooks=[watch])
+    assert kinds == ['_BatchNormXd']
+    assert Config.fromfile(tmp_path / SEGMENTOR.name).model.backbone.norm_cfg == norm  # for other machines
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone, as torchrun makes it."""
+    dist.init_process_group('gloo', init_method=f'file://{tmp_path}/store', rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there they train')
+@pytest.mark.parametrize('norm', SYNCHRONIZED)
+def test_norms_of_several_processes_need_a_gpu_unless_they_do_not_train(norm: dict, config: TrainConfig, group: None,
+                                                                        tmp_path: Path) -> None:
+    cfg = config(tmp_path, 1)
+    cfg.model.backbone.norm_cfg = norm
+    assert refusal(train, cfg) == (
+        'backbone.bn1 of the model is a SyncBN, which several processes train on GPUs only: set its '
+        "norm_cfg.type='BN', or train in one process.")
+    cfg.model.backbone.norm_eval = True
+    train(cfg)
 
 
 def test_runs_that_begin_in_the_same_second_have_their_own_scope_and_log(
