@@ -64,8 +64,8 @@ def reads_coco(cfg: Config) -> bool:
     """Tells whether the training and the validation of a config read files of COCO 2017 alone."""
     datasets = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val') if cfg.get(f'{split}_dataloader')]
     return len(datasets) == 2 and all(
-        one.type in READ and str(one.get('ann_file')).endswith('2017.json') and not one.get('metainfo')
-        for one in datasets)
+        dataset.type in READ and str(dataset.get('ann_file')).endswith('2017.json') and not dataset.get('metainfo')
+        for dataset in datasets)
 
 
 def move_data(cfg: Config, root: Path) -> None:

@@ -25,9 +25,9 @@ def groups_by_name(model: nn.Module, wrapper: OptimWrapper) -> dict[str, dict[st
     """The settings of the optimizer for each parameter, by its name; each must be in one group."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     pairs = [(names[p], group) for group in wrapper.optimizer.param_groups for p in group['params']]
-    found = {name: {key: value for key, value in group.items() if key != 'params'} for name, group in pairs}
-    assert len(found) == len(pairs)
-    return found
+    actual = {name: {key: value for key, value in group.items() if key != 'params'} for name, group in pairs}
+    assert len(actual) == len(pairs)
+    return actual
 
 
 def read_anywhere(path: Path) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def all_loggers() -> Iterator[logging.Logger]:
 
 def loggers() -> dict[logging.Logger, tuple]:
     """Returns the settings of all loggers, also mmengine's, that are not as logging makes them."""
-    found = {one: (one.level, one.propagate, one.disabled, one.handlers[:], one.filters[:]) for one in all_loggers()}
-    return {one: settings for one, settings in found.items() if settings != UNCONFIGURED}
+    actual = {one: (one.level, one.propagate, one.disabled, one.handlers[:], one.filters[:]) for one in all_loggers()}
+    return {one: settings for one, settings in actual.items() if settings != UNCONFIGURED}
 
 
 def set_loggers(settings: dict[logging.Logger, tuple]) -> None:

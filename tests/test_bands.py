@@ -57,7 +57,7 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
     assert sample.shape == (4, *SIZE) and sample.dtype == torch.float32 and abs(sample.mean()) < 0.5
     assert not run_tool('misc/check_dataset.py', tmp_path / 'my.py', '--out', tmp_path / 'checked')
     channels = json.loads((tmp_path / 'checked/statistics.json').read_text())['datasets'][0]['channels']
-    np.testing.assert_allclose([one['mean'] for one in channels], cfg.mean, rtol=1e-5)
+    np.testing.assert_allclose([channel['mean'] for channel in channels], cfg.mean, rtol=1e-5)
     assert (tmp_path / 'checked/samples.png').exists()
     train(cfg)
     config, checkpoint = tmp_path / 'work/my.py', tmp_path / 'work/iter_2.pth'
@@ -66,13 +66,13 @@ def test_the_whole_way(task: str, tmp_path: Path, run_tool: Run) -> None:
         'backbone.stages.0.patch_embed.proj.weight'].shape[1] == 4
     image = tmp_path / 'data/val/images/val0.tif'
     pixels = np.moveaxis(tifffile.imread(image), 0, -1)
-    found = predict([image, pixels, torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)], config, checkpoint,
-                    'cpu')
-    for one in found:
+    actual = predict([image, pixels, torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)], config, checkpoint,
+                     'cpu')
+    for one in actual:
         assert one.size == SIZE and one.plot().shape == (*SIZE, 3)
         for part in ('label_map', 'boxes'):
-            np.testing.assert_array_equal(getattr(one, part), getattr(found[0], part))
-    painted = found[0].plot(labels=False)
+            np.testing.assert_array_equal(getattr(one, part), getattr(actual[0], part))
+    painted = actual[0].plot(labels=False)
     assert painted.dtype == np.uint8 and painted.std() > 10
     inferencer = build_inferencer(load_config(config), checkpoint, 'cpu')
     assert 'has shape (64, 80, 3) (height, width, channels), but' in refusal(
@@ -124,8 +124,8 @@ def test_other_types_and_channels_are_found(tmp_path: Path) -> None:
     for name, values in (('train1', np.ones((4, *SIZE), np.float32)), ('train0', np.ones((3, *SIZE), np.uint16))):
         write_planes(tmp_path / f'data/train/images/{name}.tif', values)
     plan = plan_checks(cfg, ['train'])[0]
-    found = {(one.kind, Path(one.file).stem) for checked in check_files(plan) for one in checked.findings}
-    assert found == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}
+    actual = {(finding.kind, Path(finding.file).stem) for checked in check_files(plan) for finding in checked.findings}
+    assert actual == {(Kind.CHANNELS, 'train0'), (Kind.TYPE, 'train1')}
 
 
 def test_weights_for_colours_are_spread_over_the_channels(tmp_path: Path, fake_released: Callable) -> None:

@@ -60,7 +60,7 @@ LONG = ('numpy', 'torch', 'PIL', 'cv2', 'matplotlib', 'rich', 'pycocotools', 'pa
 FILES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob('tools/**/*.py'), ROOT / 'demo/image_demo.py'))
 # Other commands of the lab may import at once what they study.
 PACKAGES = {'cpvt_mm': [*COMMANDS], 'openmmlab_tools': [*GENERAL], 'lab': ['benchmark', 'get_flops', 'start']}
-PROGRAMS = [['-m', package, *name] for package, names in PACKAGES.items() for name in ([], *([one] for one in names))]
+PROGRAMS = [['-m', package, *name] for package, names in PACKAGES.items() for name in ([], *([name] for name in names))]
 
 
 @pytest.mark.parametrize('program', [*PROGRAMS, *([file] for file in FILES)], ids=' '.join)

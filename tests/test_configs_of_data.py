@@ -51,8 +51,8 @@ def test_what_losses_ignore_is_not_counted_as_used(key: str, tmp_path: Path) -> 
     shown, expected = (draw_sheet(one.train_dataloader.dataset.to_dict(), one.default_scope) for one in (cfg, plain))
     assert shown and expected
     for axes, others in zip(shown.axes, expected.axes, strict=True):
-        assert all((one.get_array() == other.get_array()).all()
-                   for one, other in zip(axes.images, others.images, strict=True))
+        assert all((image.get_array() == other.get_array()).all()
+                   for image, other in zip(axes.images, others.images, strict=True))
     for split in ('train', 'val'):
         cfg[f'{split}_dataloader'].dataset.ann_file = str(
             tmp_path / f'data/annotations/instances_{split}2017.json')
@@ -68,8 +68,8 @@ def test_check_finds_objects_that_are_annotated_twice(tmp_path: Path) -> None:
     coco = json.loads(file.read_text())
     coco['annotations'].append(dict(coco['annotations'][0], id=77))
     file.write_text(json.dumps(coco))
-    found = [one for one in plan_checks(cfg)[0].findings if one.kind is Kind.SAID_TWICE]
-    assert len(found) == 1 and 'twice, in annotations 1 and 77' in found[0].detail and not found[0].is_error
+    actual = [finding for finding in plan_checks(cfg)[0].findings if finding.kind is Kind.SAID_TWICE]
+    assert len(actual) == 1 and 'twice, in annotations 1 and 77' in actual[0].detail and not actual[0].is_error
 
 
 def test_the_account_is_whole_in_its_file_and_short_in_the_terminal(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_the_account_has_the_data_for_validation(tmp_path: Path) -> None:
 
 def test_objects_without_a_mask_are_told_unless_boxes_are_asked_for(tmp_path: Path) -> None:
     def change(split: str, content: dict[str, Any]) -> None:
-        for one in content['annotations']:
-            one['segmentation'] = [np.ravel(POLYGON).tolist()]
+        for annotation in content['annotations']:
+            annotation['segmentation'] = [np.ravel(POLYGON).tolist()]
         del content['annotations'][0]['segmentation']
 
     layouts.coco(tmp_path / 'data', change)
@@ -172,11 +172,11 @@ def test_images_of_small_objects_are_cropped(task: str, scale: tuple[int, int] |
     np.random.seed(0)
     for _ in range(10):
         for index in range(len(data)):
-            found = data[index]
-            objects = found['data_samples'].gt_instances
+            actual = data[index]
+            objects = actual['data_samples'].gt_instances
             if task == 'instances':
-                assert_visible(found)
-            name = Path(found['data_samples'].img_path).stem.split('_')[0]
+                assert_visible(actual)
+            name = Path(actual['data_samples'].img_path).stem.split('_')[0]
             assert (len(objects) > 0) == (name == 'image')
             seen[name] += 1
     assert min(seen['background'], seen['image']) > 20

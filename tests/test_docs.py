@@ -31,12 +31,12 @@ def resolve(name: str) -> Any:
     first, *rest = name.split('.')
     if len(rest) == 1 and any(registry.get(name) for registry in REGISTRIES):
         return None
-    found: Any = importlib.import_module(first) if first in PACKAGES else CLASSES[first]
+    actual: Any = importlib.import_module(first) if first in PACKAGES else CLASSES[first]
     for part in rest:
-        if not hasattr(found, part):
-            importlib.import_module(f'{found.__name__}.{part}')
-        found = getattr(found, part)
-    return found
+        if not hasattr(actual, part):
+            importlib.import_module(f'{actual.__name__}.{part}')
+        actual = getattr(actual, part)
+    return actual
 
 
 def _classes() -> dict[str, type]:
@@ -68,8 +68,8 @@ def missing_paths(text: str, folder: Path) -> list[str]:
 
     In a project, a path may be relative to its folder.
     """
-    found = re.finditer(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\w', text)
-    paths = [match[0] for match in found if not re.match(r'`?\s+of\s+commit', text[match.end():])]
+    actual = re.finditer(rf'(?<![\w/.:-])(?:{"|".join(FOLDERS)})/[\w/.-]*\w', text)
+    paths = [match[0] for match in actual if not re.match(r'`?\s+of\s+commit', text[match.end():])]
     return [path for path in paths if '/_build' not in path and not any((root / path).exists()
                                                                         for root in (ROOT, folder))]
 

@@ -160,5 +160,5 @@ def test_a_head_trains_validates_tests_predicts_and_writes_a_report(name: str, o
     report = json.loads((tmp_path / 'report/report.json').read_text())
     assert 100 * report['metrics']['regions']['mIoU'][0] == pytest.approx(tested['mIoU'], abs=0.005)
     assert np.sum(report['confusion']) == 2 * (SIZE[0] - 4) * SIZE[1]
-    found, = predict(data / 'images/validation/a.jpg', tmp_path / UPERNET.name, checkpoint, 'cpu')
-    assert found.label_map.shape == SIZE and {*np.unique(found.label_map)} <= {0, 1}
+    actual, = predict(data / 'images/validation/a.jpg', tmp_path / UPERNET.name, checkpoint, 'cpu')
+    assert actual.label_map.shape == SIZE and {*np.unique(actual.label_map)} <= {0, 1}

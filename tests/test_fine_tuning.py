@@ -80,7 +80,7 @@ def test_the_first_validation_is_of_the_model_as_it_was_also_with_averages(
         kind: str, trained: Models, toy_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     weights = read_checkpoint(trained['mmseg'].checkpoint)['state_dict']
     path = tmp_path / kind
-    named = {f'module.{name}': one for name, one in weights.items()} if kind == 'parallel.pth' else weights
+    named = {f'module.{name}': weight for name, weight in weights.items()} if kind == 'parallel.pth' else weights
     write_bytes(path, to_bytes(named, kind.endswith('.safetensors'), {KEY: dict(size=[9, 9], scales=None)}))
     cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
         'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100, 'optim_wrapper.optimizer.lr': 0.,

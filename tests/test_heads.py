@@ -109,7 +109,7 @@ def assert_tells_apart(model: nn.Module, classes: int) -> None:
     for module in model.modules():
         weights = getattr(module, 'class_weight', None)
         if isinstance(weights, list | tuple | torch.Tensor):
-            assert len(weights) in (classes, classes + 1) and len({float(one) for one in weights[:classes]}) == 1
+            assert len(weights) in (classes, classes + 1) and len({float(weight) for weight in weights[:classes]}) == 1
 
 
 @pytest.mark.parametrize('classes', [1, 2, 7])

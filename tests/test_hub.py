@@ -29,14 +29,14 @@ MILLIONS = {
 
 
 def test_every_name_builds_its_backbone_with_the_size_of_its_paper() -> None:
-    found = {}
+    actual = {}
     for name in list_backbones():
         with torch.device('meta'):
             model = create_backbone(name, drop_path_rate=.1)
         assert type(model) is (PyramidCPVT if name.startswith(('pyramid', 'pvt', 'mit')) else CPVT)
-        found[name] = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    assert {name: found[name] for name in MILLIONS} == pytest.approx(MILLIONS, abs=0.06)
-    assert {*MILLIONS} == {name for name in found if name.startswith(('pvt', 'mit'))}
+        actual[name] = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert {name: actual[name] for name in MILLIONS} == pytest.approx(MILLIONS, abs=0.06)
+    assert {*MILLIONS} == {name for name in actual if name.startswith(('pvt', 'mit'))}
     assert list_backbones(pretrained=True) == [name for name in list_backbones() if name in RELEASED]
     assert {*RELEASED} <= {*list_backbones()} and {'list_backbones', 'create_backbone'} <= {*cpvt_mm.__all__}
 

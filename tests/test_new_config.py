@@ -249,8 +249,8 @@ def test_validation_may_be_another_file_or_folder(data: Path, tmp_path: Path) ->
     source = data / 'instances_training.json'
     for name in ('instances_validation.json', 'other.json'):
         (data / 'instances_validation.json').rename(data / name)
-        found = find_data(source, val=str(data / name))
-        assert {split: len(own) for split, own in found.splits.items()} == dict(train=8, val=4)
+        actual = find_data(source, val=str(data / name))
+        assert {split: len(own) for split, own in actual.splits.items()} == dict(train=8, val=4)
     voc(tmp_path / 'boxes')
     voc(tmp_path / 'more', xml=XML.replace('{name}', 'dog'))
     assert 'pass labels of the same kind' in refusal(find_data, source, val=str(tmp_path / 'boxes'))

@@ -36,15 +36,15 @@ def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapper
 @pytest.mark.parametrize('name', ['mask-rcnn_cpvt_sfp', 'upernet_pyramid-cpvt-nano'])
 def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules: dict[str, Any]) -> None:
     model = build_model(load_config(ROOT / f'configs/toy/{name}_toy-shapes.py'))
-    found = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, **rules))
+    actual = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, **rules))
     # A number for a key that no rule reads: mmengine only looks at rules if there is any key at all.
     expected = groups_by_name(model, wrapper(model, 'DefaultOptimWrapperConstructor', no_rule=0, **rules))
-    assert {*found} == {*expected} == {name for name, _ in model.named_parameters()}
-    for name in found:
+    assert {*actual} == {*expected} == {name for name, _ in model.named_parameters()}
+    for name in actual:
         layer, num_layers = model.backbone.get_layer_depth(name, 'backbone.')
         lr = expected[name].pop('lr') * RATE**(num_layers - 1 - layer)
-        assert found[name].pop('lr') == pytest.approx(lr, rel=1e-12), name
-        assert found[name] == expected[name]
+        assert actual[name].pop('lr') == pytest.approx(lr, rel=1e-12), name
+        assert actual[name] == expected[name]
 
 
 @pytest.mark.parametrize('backbone', [PyramidCPVT(NARROW, out_norm=True), CPVT(NARROW_PLAIN, frozen_stages=2)],
@@ -53,17 +53,17 @@ def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules:
     nn.DataParallel, torch.compile, lambda backbone: nn.ModuleDict(dict(a=nn.Sequential(backbone), b=nn.Linear(2, 2))),
     lambda shared: nn.Sequential(nn.Sequential(shared), nn.Sequential(shared))])
 def test_the_backbone_is_found_wherever_it_is(wrap: Callable[..., nn.Module], backbone: nn.Module) -> None:
-    found, model = groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE)), wrap(backbone)
-    assert list(found) == [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
+    actual, model = groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE)), wrap(backbone)
+    assert list(actual) == [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
     rates = [LR * RATE**i for i in reversed(range(backbone.num_blocks + 2))]
     # Of the frozen ones the entry and two blocks.
-    assert sorted({setting['lr'] for setting in found.values()}) == pytest.approx(
+    assert sorted({setting['lr'] for setting in actual.values()}) == pytest.approx(
         rates[3:] if backbone.frozen_stages > 0 else rates)
     inside = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, bypass_duplicate=True))
     names = {parameter: name for name, parameter in backbone.named_parameters()}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            assert inside[name] == (found[names[parameter]] if parameter in names else dict(inside[name], lr=LR))
+            assert inside[name] == (actual[names[parameter]] if parameter in names else dict(inside[name], lr=LR))
 
 
 def test_the_log_tells_the_rates(log: list) -> None:

@@ -100,11 +100,11 @@ def test_what_timm_says_of_weights_is_what_it_says_of_its_copies() -> None:
     on_hub = [name for name in names if not name.startswith(('pvt_', 'mit_')) and name != 'pyramid_cpvt_nano']
     assert {*on_hub} <= {*timm.list_models(pretrained=True)} and PYRAMID not in timm.list_models(pretrained=True)
     for name in on_hub:
-        ours, theirs = (timm.get_pretrained_cfg(model) for model in (
+        ours, reference = (timm.get_pretrained_cfg(model) for model in (
             name, timm.get_pretrained_cfg(name).hf_hub_id.rpartition('/')[2]))
-        assert ours.hf_hub_id == theirs.hf_hub_id and ours.classifier == 'head'
+        assert ours.hf_hub_id == reference.hf_hub_id and ours.classifier == 'head'
         for key in ('input_size', 'mean', 'std', 'crop_pct', 'crop_mode', 'interpolation'):
-            assert getattr(ours, key) == getattr(theirs, key), (name, key)
+            assert getattr(ours, key) == getattr(reference, key), (name, key)
 
 
 @pytest.mark.parametrize('name', [PYRAMID, PLAIN])
@@ -155,8 +155,8 @@ def test_pretrained_weights_are_those_of_the_table(
         features_only: bool, fake_released: Callable[..., dict[str, Tensor]]) -> None:
     norms = {} if features_only else dict(out_indices=(3,), out_norm=True)
     weights = fake_released('cpvt_mm://pyramid-cpvt-small', **norms)
-    found = create('pyramid_cpvt_small', pretrained=True, features_only=features_only).backbone.state_dict()
-    assert {*weights} <= {*found} and all(torch.equal(found[key], value) for key, value in weights.items())
+    actual = create('pyramid_cpvt_small', pretrained=True, features_only=features_only).backbone.state_dict()
+    assert {*weights} <= {*actual} and all(torch.equal(actual[key], value) for key, value in weights.items())
 
 
 @pytest.mark.parametrize('kwargs, error, words', [

@@ -84,8 +84,8 @@ def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
     cfg = copy.deepcopy(read(path))
     base = copy.deepcopy(read(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py'))
     assert 'position_encoding' not in base.model.backbone
-    wanted = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
-    assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[wanted]
+    expected = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
+    assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[expected]
     assert cfg.model.backbone.pop('init_cfg') is None and base.model.backbone.pop('init_cfg')
     build_model(load_config(path), 'meta')
     if 'learnable' in encoding and head == 'upernet':  # the table is for the crops
@@ -187,13 +187,13 @@ def test_a_dino_has_the_arguments_of_its_weights_and_its_real_strides(path: Path
     assert any(parameter.requires_grad for parameter in model.backbone.parameters()) != frozen
     patch = model.backbone.patch_size
     with torch.device('meta'):
-        wanted = create_backbone(name)
+        expected = create_backbone(name)
         maps = model.extract_feat(torch.empty(1, 3, 16 * patch, 16 * patch))
     assert {name: tensor.shape for name, tensor in model.backbone.state_dict().items()} == {
-        name: tensor.shape for name, tensor in wanted.state_dict().items()}
+        name: tensor.shape for name, tensor in expected.state_dict().items()}
     for key in ('norm_eps', 'img_size', 'patch_size'):
-        assert getattr(model.backbone, key) == getattr(wanted, key)
-    assert str(model.backbone.position_encoding) == str(wanted.position_encoding)
+        assert getattr(model.backbone, key) == getattr(expected, key)
+    assert str(model.backbone.position_encoding) == str(expected.position_encoding)
     strides = [16 * patch / x.shape[-1] for x in maps]
     if hasattr(model, 'rpn_head'):
         anchors = model.rpn_head.prior_generator

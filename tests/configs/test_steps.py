@@ -23,15 +23,15 @@ from .test_configs import ARCH_IN_NAME, ARCHS, BASELINES, CONFIGS, EXAMPLES
 
 def smallest_of_each_family() -> list[Path]:
     """Returns a config for each head, data set, schedule and kind of backbone: a pyramid, or a plain transformer."""
-    found: dict[str, tuple[int, Path]] = {}
+    actual: dict[str, tuple[int, Path]] = {}
     for path in (path for path in CONFIGS if path not in EXAMPLES + BASELINES):
         match = ARCH_IN_NAME.search(path.stem)
         sized = list(ARCHS).index(match[1]) if match and match[1] else len(ARCHS), path
         family = re.sub('(pyramid-cpvt|pvtv2)-[a-z0-9]+(-conv|-pretrained)?', 'pyramid', path.stem)
         family = re.sub(r'(cpvt|dinov\d|lingbot)(-[a-z]+)?_', 'plain_', family)
         family = re.sub(r'-\d+x\d+$|_layer-decay', '', family)  # cut down, or tested elsewhere
-        found[family] = min(found.get(family, sized), sized)
-    return sorted(path for _, path in found.values())
+        actual[family] = min(actual.get(family, sized), sized)
+    return sorted(path for _, path in actual.values())
 
 
 def shrink_images(node: Any) -> None:

@@ -64,8 +64,8 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
     if scope == 'mmseg':  # every pixel is painted over
         assert not np.array_equal(pictures['b.png'], read(images / 'b.JPG'))
         assert {path.name for path in (out / 'label_maps').iterdir()} == {*pictures}
-        label_map, [found] = Image.open(out / 'label_maps/a.png'), predict(images / 'a.jpg', *trained[scope], 'cpu')
-        assert np.array_equal(label_map, found.label_map)
+        label_map, [actual] = Image.open(out / 'label_maps/a.png'), predict(images / 'a.jpg', *trained[scope], 'cpu')
+        assert np.array_equal(label_map, actual.label_map)
         palette = load_config(trained[scope].config).test_dataloader.dataset.metainfo.palette
         assert label_map.getpalette()[:18] == np.ravel(palette).tolist()
     else:  # colours are those of the image: after two iterations no box is sure enough to be painted
@@ -176,8 +176,8 @@ def random_frames(count: int) -> np.ndarray:
 def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
                                          ) -> None:
     assert run_tool(TOOL, ROOT / 'demo/nuclei/example.png', '--out-dir', out, '--device', 'cpu') == ''
-    found = json.loads((out / 'predictions.json').read_text())['annotations']
-    assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
+    actual = json.loads((out / 'predictions.json').read_text())['annotations']
+    assert sum(nucleus['score'] > 0.5 for nucleus in actual) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith(
         'config config.py has no checkpoint: pass a config and a checkpoint, or neither.\n')

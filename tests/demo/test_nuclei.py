@@ -32,7 +32,7 @@ def test_a_detector_finds_in_tiles_what_it_finds_in_the_whole_image(nuclei: Base
     image = read_image(ROOT / 'demo/nuclei/example.png')
     (whole,), (tiled,) = infer(nuclei, image), infer(nuclei, image, batch_size=2, tile=240, overlap=80)
     assert tiled.size == whole.size == tuple(tiled.masks[0]['size']) and tiled.image is image
-    sure, found = (one.above(0.7) for one in (whole, tiled))
-    overlaps = coco_mask.iou(sure.masks, found.masks, [0] * len(found.masks))
-    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(found.boxes)) <= 2
+    sure, actual = (one.above(0.7) for one in (whole, tiled))
+    overlaps = coco_mask.iou(sure.masks, actual.masks, [0] * len(actual.masks))
+    assert len(sure.boxes) > 15 and abs(len(sure.boxes) - len(actual.boxes)) <= 2
     assert np.mean(overlaps.max(axis=1) > 0.8) > 0.9

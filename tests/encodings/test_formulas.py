@@ -141,8 +141,8 @@ def test_turns_each_cell_by_the_place_of_its_centre_or_its_place_in_the_image(fo
     turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
     expected = torch.stack([turned.real, turned.imag], dim=parts).flatten(-3)
     grid, queries = Grid(*sides.tolist()), torch.randn(1, 2, 15 * cell**2, 8)
-    _, found = RotaryPE(STAGE, form=form, temperature=50.).qk(queries, vectors, 0, grid, Grid(3, 5, cell, cell))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    _, actual = RotaryPE(STAGE, form=form, temperature=50.).qk(queries, vectors, 0, grid, Grid(3, 5, cell, cell))
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
 def angles(encoding: RotaryPE) -> torch.Tensor:
@@ -175,5 +175,5 @@ def test_mixed_frequencies_turn_by_row_and_column_together(cell: int) -> None:
     of_rows, of_columns = encoding.frequencies[1]  # of the block, (heads, C / 2) each
     angles = torch.einsum('p,hc->hpc', y, of_rows) + torch.einsum('p,hc->hpc', x, of_columns)
     turned = torch.view_as_real(points * torch.polar(torch.ones_like(angles), angles))
-    _, found = encoding.qk(vectors, vectors, 1, Grid(3, 5), Grid(3, 5, cell, cell))
-    torch.testing.assert_close(found, turned.movedim(-1, -2).flatten(-2), atol=1e-5, rtol=1e-4)
+    _, actual = encoding.qk(vectors, vectors, 1, Grid(3, 5), Grid(3, 5, cell, cell))
+    torch.testing.assert_close(actual, turned.movedim(-1, -2).flatten(-2), atol=1e-5, rtol=1e-4)

@@ -59,8 +59,8 @@ def test_without_weights_heads_look_in_eight_directions_and_learnt_ones_start_so
         expected = looking(fixed, index, grid, key_grid).softmax(-1)
         for encoding in (fixed, learnt):
             of_q, of_k = encoding.factors(q, index, grid, key_grid)
-            found = (of_q @ of_k.mT).softmax(-1).expand(1, 12, -1, -1)
-            torch.testing.assert_close(found, expected[None], rtol=1e-4, atol=1e-6)  # numbers of heads are float32
+            actual = (of_q @ of_k.mT).softmax(-1).expand(1, 12, -1, -1)
+            torch.testing.assert_close(actual, expected[None], rtol=1e-4, atol=1e-6)  # numbers of heads are float32
             assert (of_k[:, 3:].mean(0).abs() < 0.3).all()  # places, counted from the middle: large ones lose digits
 
 
@@ -77,9 +77,9 @@ def test_half_precision_keeps_the_bias_of_large_grids(dtype: torch.dtype, bits: 
         wide = (torch.compile(widened) if compiled else widened)(q, k, v, 0, grid, grid)[:3]
     assert {(x.shape[-1], x.dtype) for x in wide} == {(48, dtype)}
     q_wide, k_wide, v_wide = (x.double() for x in wide)
-    found = F.scaled_dot_product_attention(q_wide, k_wide, v_wide, scale=32**-0.5)[..., :32]
+    actual = F.scaled_dot_product_attention(q_wide, k_wide, v_wide, scale=32**-0.5)[..., :32]
     expected = attended(q.double(), k.double(), v.double(), bias)
-    assert (found - expected).norm() < 2**-bits * expected.norm()
+    assert (actual - expected).norm() < 2**-bits * expected.norm()
 
 
 class Direct(ParabolicPE):

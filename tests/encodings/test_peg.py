@@ -131,11 +131,11 @@ def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)
     y = x + attn.proj(torch.einsum('bhij,bjhc->bihc', weights, v).reshape(x.shape))
     tokens, grid = x.flatten(1, 2), Grid(4, 6)
-    found = block(tokens, grid, encoding)
-    torch.testing.assert_close(found, (y + block.mlp(block.norm2(y), grid)).flatten(1, 2))
+    actual = block(tokens, grid, encoding)
+    torch.testing.assert_close(actual, (y + block.mlp(block.norm2(y), grid)).flatten(1, 2))
     plain = block(tokens, grid, build_position_encodings(None, STAGE))
     torch.testing.assert_close(last(tokens, grid, encoding), plain)
-    assert not torch.equal(found, plain)
+    assert not torch.equal(actual, plain)
 
 
 def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
@@ -160,8 +160,8 @@ def test_weights_of_images_become_the_middle_slice_so_that_a_frame_starts_as_an_
     frames = torch.randn(4, 3, 5, 6)
     for num_frames, index, point in itertools.product((1, 2, 4), range(-1, 3), ('tokens', 'qk_tokens')):
         if (index, point) != (-1, 'qk_tokens'):  # there is no block -1
-            found = encode(deep, frames, index, num_frames, point)
-            torch.testing.assert_close(found, encode(flat, frames, index, point=point))
+            actual = encode(deep, frames, index, num_frames, point)
+            torch.testing.assert_close(actual, encode(flat, frames, index, point=point))
 
 
 @pytest.mark.parametrize('kwargs', [dict(num_layers=2, positions=(-1, 0, 1)), dict(conv_type='separable'),

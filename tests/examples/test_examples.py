@@ -53,14 +53,14 @@ def test_plain_pytorch_classifies_images_of_all_sizes(run_example: Run, capsys: 
 
 @pytest.mark.usefixtures('float64')
 def test_adapters_learn_alone_and_merge_into_the_weights(run_example: Run, capsys: pytest.CaptureFixture) -> None:
-    found = run_example('peft_lora.py')
+    actual = run_example('peft_lora.py')
     torch.manual_seed(0)
-    before, after = create_backbone(found['NAME']).state_dict(), found['backbone'].state_dict()
-    assert before.keys() == after.keys() and all('.lora_' in name for name in found['learnt'])
+    before, after = create_backbone(actual['NAME']).state_dict(), actual['backbone'].state_dict()
+    assert before.keys() == after.keys() and all('.lora_' in name for name in actual['learnt'])
     # Of each of its 8 blocks three weights, to which two matrices belong each.
     adapted = {name for name in before if re.fullmatch(r'stages\.\d\.blocks\.\d\.attn\.(q|kv|proj)\.weight', name)}
     assert {name for name in before if not torch.equal(before[name], after[name])} == adapted and len(adapted) == 8 * 3
-    torch.testing.assert_close(found['merged'], found['adapted'])
+    torch.testing.assert_close(actual['merged'], actual['adapted'])
     losses = re.findall(r'^loss (.+)$', capsys.readouterr().out, re.MULTILINE)
     assert float(losses[-1]) < float(losses[0]) / 2
 
@@ -71,27 +71,27 @@ def test_int8_products(run_example: Run, toy_shapes: Path, tmp_path: Path, capsy
     backbone = PyramidCPVT({**NARROW, 'depths': (1, 1, 1, 1)}).eval()
     with exported(backbone, files[0], dict(mean='[128, 128, 128]', std='[64, 64, 64]')):
         pass
-    found = run_example('onnxruntime_int8.py', *files, toy_shapes / 'images/training')
+    actual = run_example('onnxruntime_int8.py', *files, toy_shapes / 'images/training')
     size, _, errors = re.fullmatch(r'size (.+)x, time (.+)x, errors (.+)', capsys.readouterr().out.strip()).groups()
     assert float(size) < 0.5  # a quarter for the weights; the graph stays
     # A weight is off by half a step of 1/127 of the largest in its row at most, an input by half of 1/255 of its range.
     assert all(0 < float(error) < 0.1 for error in errors.split()) and len(errors.split()) == 4
     # No image both calibrates and compares.
-    assert len(found['errors']) == len(found['feeds']) / 2 and next(found['calibration'], None) is None
-    maps = found['int8'].run(None, {'image': np.zeros((1, 3, 33, 47), np.float32)})
+    assert len(actual['errors']) == len(actual['feeds']) / 2 and next(actual['calibration'], None) is None
+    maps = actual['int8'].run(None, {'image': np.zeros((1, 3, 33, 47), np.float32)})
     assert [x.shape[2:] for x in maps] == [(9, 12), (5, 6), (3, 3), (2, 2)]
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_decoders_of_smp_give_logits_of_the_size_of_the_image(run_example: Run, capsys: pytest.CaptureFixture) -> None:
-    found = run_example('segmentation_models_pytorch_decoders.py')
+    actual = run_example('segmentation_models_pytorch_decoders.py')
     assert capsys.readouterr().out.splitlines() == [
         f'{decoder}: (1, 3, 65, 97)' for decoder in ('Unet', 'FPN', 'UPerNet', 'Segformer')]
-    unet = found['smp'].Unet(found['NAME'], encoder_weights=None, classes=2).eval()
+    unet = actual['smp'].Unet(actual['NAME'], encoder_weights=None, classes=2).eval()
     image = torch.randn(1, 3, 33, 97)
     padded = nn.functional.pad(image, (0, 128 - 97, 0, 64 - 33))
-    assert torch.equal(found['segment'](unet, image), unet(padded)[..., :33, :97])
+    assert torch.equal(actual['segment'](unet, image), unet(padded)[..., :33, :97])
     assert all(map(torch.equal, unet.encoder(padded)[2:], unet.encoder.model(padded)))
 
 
@@ -108,12 +108,12 @@ def test_models_of_transformers_train_with_their_backbones(run_example: Run, cap
 def test_the_adapter_for_torchvision_trains() -> None:
     guide = (ROOT / 'docs/guides/other_frameworks.md').read_text()
     code, = re.findall(r'```python\n([^`]*torchvision[^`]*)```', guide)
-    found: dict[str, Any] = {}
-    exec(code, found)
+    actual: dict[str, Any] = {}
+    exec(code, actual)
     boxes = dict(boxes=torch.tensor([[10., 10., 50., 40.]]), labels=torch.tensor([1]))
-    losses = found['model'](list(torch.rand(2, 3, 64, 96)), [boxes, boxes])
+    losses = actual['model'](list(torch.rand(2, 3, 64, 96)), [boxes, boxes])
     sum(losses.values()).backward()
-    assert all(parameter.grad is not None for parameter in found['model'].backbone.body.parameters())
+    assert all(parameter.grad is not None for parameter in actual['model'].backbone.body.parameters())
 
 
 # The notebooks of docs/tutorials.

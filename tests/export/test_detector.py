@@ -116,7 +116,7 @@ def exported_operators(wrapped: Detector, path: Path) -> tuple[list[str], set[st
     with exported(wrapped, path, {}) as runs:
         by_size = list(compare(wrapped, runs))
     assert all(difference.is_small for differences in by_size for difference in differences)
-    has_boxes = [[one.count > 0 for one in differences] for differences in by_size]
+    has_boxes = [[difference.count > 0 for difference in differences] for differences in by_size]
     assert has_boxes == [[False] * len(runs)] + [[True] * len(runs)] * 9
     graph = onnx.load(path).graph
     assert {node.domain for node in graph.node} == {''}

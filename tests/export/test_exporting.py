@@ -217,8 +217,8 @@ def test_the_larger_channel_of_a_binary_segmentor_is_what_mmseg_predicts(thresho
     nn.init.normal_(segmentor.model.decode_head.conv_seg.weight, std=2.)  # logits lie on both sides of the threshold
     for size in ((33, 50), (64, 40)):
         image = torch.randn(2, 3, *size)
-        logits, found = segmentor(image), segmentor.model.predict(image)
-        classes = torch.cat([sample.pred_sem_seg.data for sample in found])
+        logits, actual = segmentor(image), segmentor.model.predict(image)
+        classes = torch.cat([sample.pred_sem_seg.data for sample in actual])
         assert logits.shape == (2, 2, *size) and {*classes.unique().tolist()} == {0, 1}
         # What rounding can change lies at the threshold.
         is_clear = (logits[:, 1] - logits[:, 0]).abs() > 1e-4

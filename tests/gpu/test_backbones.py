@@ -72,24 +72,24 @@ def test_every_encoding_in_every_precision(kind: str, name: str, device: torch.d
     model.float().to(device)
     for dtype, layout in itertools.product(DTYPES, (torch.contiguous_format, torch.channels_last)):
         batch = images.to(device).contiguous(memory_format=layout)
-        found, found_gradient = outputs_and_gradient(model, batch, dtype)
-        assert all(output.isfinite().all() for output in found) and found_gradient.isfinite().all()
-        assert relative_error(found, outputs) < OUTPUT_ERRORS * torch.finfo(dtype).eps
+        actual, found_gradient = outputs_and_gradient(model, batch, dtype)
+        assert all(output.isfinite().all() for output in actual) and found_gradient.isfinite().all()
+        assert relative_error(actual, outputs) < OUTPUT_ERRORS * torch.finfo(dtype).eps
         assert relative_error([found_gradient], [gradient]) < GRADIENT_ERRORS * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize('dtype', DTYPES)
 @pytest.mark.parametrize('kind', ['conv', 'plain'])
 def test_what_is_computed_again_draws_the_same(kind: str, dtype: torch.dtype, device: torch.device) -> None:
-    images, found = torch.randn(2, 3, 64, 96, device=device), []
+    images, actual = torch.randn(2, 3, 64, 96, device=device), []
     for with_cp in WITH_CP:
         torch.manual_seed(0)
         model = shaken(BACKBONES[kind](with_cp=with_cp, drop_rate=0.2, drop_path_rate=0.2)).to(device).train()
         torch.manual_seed(0)
-        found.append(outputs_and_gradient(model, images, dtype)[1])
+        actual.append(outputs_and_gradient(model, images, dtype)[1])
     # The order of sums on a GPU is not fixed.
-    assert max(relative_error([gradient], found[:1]) for gradient in found) < 8 * torch.finfo(dtype).eps
-    assert found[0].any()
+    assert max(relative_error([gradient], actual[:1]) for gradient in actual) < 8 * torch.finfo(dtype).eps
+    assert actual[0].any()
 
 
 @torch.no_grad()

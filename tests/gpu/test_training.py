@@ -140,13 +140,13 @@ def test_all_have_the_same_weights(all_gpus: bool, device: torch.device, toy_sha
         pytest.skip('there is one GPU only')
     port = free_port()
     mp.spawn(work, (tmp_path, toy_shapes, number, port), nprocs=number)
-    found = [torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(number)]
-    for rank, one in enumerate(found):
+    actual = [torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(number)]
+    for rank, one in enumerate(actual):
         assert one['is_wrapped']
         assert one['backend'] == ('nccl' if device.type == 'cuda' else 'gloo')
         assert one['devices'] == [f'cuda:{rank}' if device.type == 'cuda' else 'cpu']
-        assert all(torch.equal(weight, found[0]['weights'][name]) for name, weight in one['weights'].items())
-    images = [image for one in found for image in one['images']]
+        assert all(torch.equal(weight, actual[0]['weights'][name]) for name, weight in one['weights'].items())
+    images = [image for one in actual for image in one['images']]
     assert len(images) == 4 * number
     if number <= 2:  # as many images as there are in all
         assert len(set(images)) == len(images)

@@ -57,6 +57,6 @@ def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_p
     (tmp_path / 'weights.pth').write_bytes(b'weights')
     before = set(tmp_path.rglob('*'))
     name, *options = f'{command} {words}'.split()
-    found = run_tool(f'lab {name}', *options)
-    assert found.startswith('error: ') and error in found and '\n' not in found
+    actual = run_tool(f'lab {name}', *options)
+    assert actual.startswith('error: ') and error in actual and '\n' not in actual
     assert set(tmp_path.rglob('*')) == before

@@ -66,10 +66,10 @@ def test_other_implementations_do_the_same(name: str) -> None:
 def test_packed_images_are_compared_with_a_pass_for_each_size(mode: str) -> None:
     setting = Setting(mode, 64, 96, 3, 'fp32', 1, ((64, 96), (32, 40), (64, 96)))
     candidates = OURS, Candidate('cpvt_mm', dict(padding='exact')), Candidate('grouped')
-    padded, packed, grouped = (BACKBONES.step(one, setting) for one in candidates)
+    padded, packed, grouped = (BACKBONES.step(candidate, setting) for candidate in candidates)
     assert BACKBONES.max_abs_diff(padded, setting) == BACKBONES.max_abs_diff(grouped, setting) == 0
     assert 0 < BACKBONES.max_abs_diff(packed, setting) < 1e-4
-    of_padded, of_packed, of_grouped = (BACKBONES.flops(one, setting) for one in candidates)
+    of_padded, of_packed, of_grouped = (BACKBONES.flops(candidate, setting) for candidate in candidates)
     assert of_grouped < of_packed < of_padded
 
 

@@ -53,8 +53,8 @@ def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_s
         where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tasks = {'a': partial(write, Path('a')), 'b': partial(write, Path('b')), 'ends': partial(end_once, Path('ends'))}
-    found = dict(run(where, tasks, tmp_path / 'logs'))
-    assert found == {name: (tmp_path / name).read_text() for name in tasks} and str(os.getpid()) not in found.values()
+    actual = dict(run(where, tasks, tmp_path / 'logs'))
+    assert actual == {name: (tmp_path / name).read_text() for name in tasks} and str(os.getpid()) not in actual.values()
 
 
 @pytest.mark.slow

@@ -52,14 +52,14 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     for name, (block, _) in blocks.items():
         block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
     image = torch.randn(1, 3, 70, 50)  # its sides fill neither patches nor the cells of reduced keys
-    found, means = collect(model, image, list(blocks)), average(model, [image, image], list(blocks))
+    actual, means = collect(model, image, list(blocks)), average(model, [image, image], list(blocks))
     for name, (attn, args, out) in calls.items():
-        weights = found[name].weights
+        weights = actual[name].weights
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
         attended = (weights @ attn.project(*args)[2][..., :attn.head_dims]).transpose(1, 2).reshape(out.shape)
         torch.testing.assert_close(attn.proj(attended), out)
-        torch.testing.assert_close(means[name].weights, found[name].of_all())
-        assert means[name].distance == pytest.approx(found[name].distance())
+        torch.testing.assert_close(means[name].weights, actual[name].of_all())
+        assert means[name].distance == pytest.approx(actual[name].distance())
 
 
 @pytest.mark.parametrize('extra', [dict(cls_token=False), dict(arch=dict(PLAIN, num_heads=1, dist_token=True))])
@@ -68,9 +68,9 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, Any]) -> None:
     # Queries and keys are the normed tokens, times a factor: each token attends to itself.
     for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
         weight.data.copy_(10 * torch.eye(24))
-    found = collect(model, torch.randn(1, 3, 70, 50), ['0'])['0']
+    actual = collect(model, torch.randn(1, 3, 70, 50), ['0'])['0']
     for x, y in [(0, 0), (15, 16), (49, 0), (0, 69), (32, 47), (49, 69)]:
-        keys = found.of_query((x, y))[0]
+        keys = actual.of_query((x, y))[0]
         assert keys.shape == (5, 4) and keys.max() > 0.99
         assert (keys == keys.max()).nonzero().tolist() == [[y // 16, x // 16]]
 
@@ -110,8 +110,8 @@ def test_a_shown_model_paints_as_in_tests_and_at_other_sizes(scope: str, image: 
     assert (model.side, model.block, model.is_detector) == (160, '2.1', scope == 'mmdet')
     at_home, small = (model.paint(image, side, score_thr=0) for side in (model.side, 64))
     np.random.seed(0)  # of the colours
-    found, = infer(build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint), image)
-    assert np.array_equal(at_home, found.plot(0))
+    actual, = infer(build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint), image)
+    assert np.array_equal(at_home, actual.plot(0))
     assert small.shape == at_home.shape and not np.array_equal(small, at_home)
 
 

@@ -62,9 +62,9 @@ def test_an_unlabelled_pixel_gets_no_gradient(unlabelled: Callable[[], Tensor], 
     is_unlabelled = unlabelled()
     label_maps = [quarters().masked_fill(is_unlabelled, IGNORED), quarters()]
     logits = torch.randn(2, QUERIES, SIDE // cell, SIDE // cell, requires_grad=True)
-    found = losses(head_of(), label_maps, logits)
-    assert all(value.isfinite() for value in found.values())
-    gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
+    actual = losses(head_of(), label_maps, logits)
+    assert all(value.isfinite() for value in actual.values())
+    gradient, = torch.autograd.grad(actual['loss_mask'] + actual['loss_dice'], logits)
     cells = is_unlabelled.view(SIDE // cell, cell, SIDE // cell, cell).all(3).all(1)
     assert cells.any() or cell > 1
     assert (gradient[0, :, cells] == 0).all()
@@ -77,9 +77,9 @@ def test_padding_gets_no_gradient_and_background_does() -> None:
     head.num_queries = QUERIES
     objects = instances(quarters().masked_fill(UNLABELLED['noise'](), IGNORED))  # most of the image is background
     logits = torch.randn(2, QUERIES, SIDE // 4, SIDE // 4, requires_grad=True)
-    found = head.loss_by_feat([torch.zeros(2, QUERIES, CLASSES + 1)], [logits], [objects, objects],
-                              [dict(img_shape=(SIDE // 2 + 2, SIDE, 3)), dict(img_shape=(SIDE, SIDE))])
-    gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
+    actual = head.loss_by_feat([torch.zeros(2, QUERIES, CLASSES + 1)], [logits], [objects, objects],
+                               [dict(img_shape=(SIDE // 2 + 2, SIDE, 3)), dict(img_shape=(SIDE, SIDE))])
+    gradient, = torch.autograd.grad(actual['loss_mask'] + actual['loss_dice'], logits)
     rows = SIDE // 8 + 1
     assert (gradient[0, :, rows:] == 0).all()
     assert (gradient[1] != 0).any(0).all() and (gradient[0, :, :rows] != 0).any(0).all()
@@ -88,8 +88,8 @@ def test_padding_gets_no_gradient_and_background_does() -> None:
 def test_in_mmsegs_heads_an_unlabelled_pixel_is_background() -> None:
     label_map = quarters().masked_fill(UNLABELLED['a half'](), IGNORED)
     logits = torch.randn(1, QUERIES, SIDE, SIDE, requires_grad=True)
-    found = losses(head_of(), [label_map], logits, function=Mask2FormerHead.loss_by_feat)
-    gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
+    actual = losses(head_of(), [label_map], logits, function=Mask2FormerHead.loss_by_feat)
+    gradient, = torch.autograd.grad(actual['loss_mask'] + actual['loss_dice'], logits)
     assert (gradient[..., SIDE // 2 + 1:] != 0).any()
 
 
@@ -99,9 +99,9 @@ def test_for_any_label_map(seed: int, height: int, width: int, cell: int, share:
     torch.manual_seed(seed)
     label_map = torch.randint(CLASSES, (height, width)).masked_fill(torch.rand(height, width) < share, IGNORED)
     logits = torch.randn(1, QUERIES, -(-height // cell), -(-width // cell), requires_grad=True)
-    found = losses(head_of(50), [label_map], logits, torch.randn(1, QUERIES, CLASSES + 1))
-    assert all(value.isfinite() and value >= 0 for value in found.values())
-    gradient, = torch.autograd.grad(found['loss_mask'] + found['loss_dice'], logits)
+    actual = losses(head_of(50), [label_map], logits, torch.randn(1, QUERIES, CLASSES + 1))
+    assert all(value.isfinite() and value >= 0 for value in actual.values())
+    gradient, = torch.autograd.grad(actual['loss_mask'] + actual['loss_dice'], logits)
     labelled = torch.nn.functional.adaptive_max_pool2d((label_map != IGNORED)[None].float(), logits.shape[2:]) > 0
     assert gradient.isfinite().all() and (gradient.masked_fill(labelled, 0) == 0).all()
 
@@ -110,8 +110,8 @@ def test_for_any_label_map(seed: int, height: int, width: int, cell: int, share:
 def test_a_target_is_not_mixed_with_unlabelled_pixels_beside_it(unlabelled: Callable[[], Tensor]) -> None:
     """All labelled pixels have one class. The logit of its mask is 80, and a quarter of that in the image's corners."""
     label_map = torch.zeros(SIDE, SIDE, dtype=torch.long).masked_fill(unlabelled(), IGNORED)
-    found = losses(head_of(), [label_map], torch.full((1, QUERIES, SIDE, SIDE), 80.))
-    assert max(found['loss_mask'], found['loss_dice']) <= 5 * math.exp(-80 / 4) + 1e-5  # in float32
+    actual = losses(head_of(), [label_map], torch.full((1, QUERIES, SIDE, SIDE), 80.))
+    assert max(actual['loss_mask'], actual['loss_dice']) <= 5 * math.exp(-80 / 4) + 1e-5  # in float32
 
 
 def test_what_is_predicted_at_unlabelled_pixels_changes_no_loss() -> None:
@@ -119,12 +119,12 @@ def test_what_is_predicted_at_unlabelled_pixels_changes_no_loss() -> None:
     scores, logits = torch.randn(1, QUERIES, CLASSES + 1), torch.randn(1, QUERIES, SIDE, SIDE)
     changed = logits.clone()
     changed[..., SIDE // 2 + 1:] = 100 * torch.randn(SIDE // 2 - 1)  # the first column is beside labelled pixels
-    found = []
+    actual = []
     for one in (logits, changed):
         torch.manual_seed(0)
-        found.append(losses(head_of(), [label_map], one, scores))
-    assert found[0] == found[1]
-    assert len({float(value) for value in found[0].values()}) == 3
+        actual.append(losses(head_of(), [label_map], one, scores))
+    assert actual[0] == actual[1]
+    assert len({float(value) for value in actual[0].values()}) == 3
 
 
 @pytest.mark.parametrize('unsure', [0., 0.75])

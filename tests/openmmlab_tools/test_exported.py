@@ -90,14 +90,14 @@ def test_masks_are_pasted_as_mmdet_does(given: Callable[..., Path]) -> None:
     images = torch.zeros_like(IMAGES)
     model = model_of('mmdet', given(dets=boxes, labels=LABELS, images=images, masks=masks))
     one = sample(DetDataSample, 40, 44)
-    found, = model.predict(torch.zeros(1, 3, 40, 44), [one])
+    actual, = model.predict(torch.zeros(1, 3, 40, 44), [one])
     head = FCNMaskHead(num_convs=1, num_classes=2)
     expected = head._predict_by_feat_single(
         torch.logit(masks)[:, None].repeat(1, 2, 1, 1), boxes[:, :4], LABELS, one.metainfo,
         ConfigDict(mask_thr_binary=0.5), rescale=True)
-    assert model.with_mask and found.pred_instances.masks.shape == (4, 20, 22)
-    assert found.pred_instances.masks.any((1, 2)).all()
-    assert (found.pred_instances.masks != expected).float().mean() < 1e-3  # rounding decides at the threshold
+    assert model.with_mask and actual.pred_instances.masks.shape == (4, 20, 22)
+    assert actual.pred_instances.masks.any((1, 2)).all()
+    assert (actual.pred_instances.masks != expected).float().mean() < 1e-3  # rounding decides at the threshold
 
 
 def test_label_maps_are_the_larger_logits_in_the_original_size(given: Callable[..., Path]) -> None:
@@ -105,8 +105,8 @@ def test_label_maps_are_the_larger_logits_in_the_original_size(given: Callable[.
     logits = torch.zeros(1, 2, 8, 12)
     logits[:, 1, :, 6:] = 1.
     model = model_of('mmseg', given(output0=logits))
-    found, = model.predict(torch.zeros(1, 3, 8, 12), [sample(SegDataSample, 8, 12)])
-    assert np.array_equal(found.pred_sem_seg.data[0].numpy(), np.repeat([[0, 0, 0, 1, 1, 1]], 4, axis=0))
+    actual, = model.predict(torch.zeros(1, 3, 8, 12), [sample(SegDataSample, 8, 12)])
+    assert np.array_equal(actual.pred_sem_seg.data[0].numpy(), np.repeat([[0, 0, 0, 1, 1, 1]], 4, axis=0))
 
 
 @pytest.mark.parametrize('scope, change, outputs, words', [

@@ -56,8 +56,8 @@ def assert_few_equal_groups(cfg: Config) -> None:
     groups, place = merged.optimizer.param_groups, {one: index for index, one in enumerate(model.parameters())}
     assert groups_by_name(model, merged) == groups_by_name(model, plain)
     options = [{key: value for key, value in group.items() if key != 'params'} for group in groups]
-    assert 1 < len(groups) < 6 and all(one not in options[:number] for number, one in enumerate(options))
-    places = [[place[one] for one in group['params']] for group in groups]
+    assert 1 < len(groups) < 6 and all(option not in options[:number] for number, option in enumerate(options))
+    places = [[place[param] for param in group['params']] for group in groups]
     assert places == sorted(map(sorted, places))
     logged, expected = ({key: rates[0] for key, rates in one.get_lr().items()} for one in (merged, plain))
     assert logged == expected and logged['base_lr'] == cfg.optim_wrapper.optimizer.lr
@@ -98,8 +98,8 @@ def test_groups_of_other_optimizers_stay_and_the_norm_of_clipped_gradients_is_to
     assert len(built(nn.Linear(2, 2), MERGED, type='NotOfTorch').optimizer.param_groups) == 2
     wrapper = build_optim_wrapper(model := nn.Linear(2, 2), dict(
         constructor=MERGED, optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.)))
-    for one in model.parameters():
-        one.grad = torch.ones_like(one)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
     assert wrapper.clip_func([*model.parameters()], max_norm=1.) == pytest.approx(6**0.5)
     assert model.bias.grad.norm() < 1
 

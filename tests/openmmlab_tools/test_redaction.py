@@ -178,9 +178,9 @@ def test_every_copy_is_read_as_it_was(value: object, key: str) -> None:
         for suffix in ('py', 'json', 'yaml') if isinstance(value, str) else ('py',):  # JSON has other types
             path = Path(folder, f'c.{suffix}')
             cfg.dump(path)
-            found = Config.fromfile(path)
-            assert not found.env_variables
-            assert Config.to_dict(found) == redact(content)[0]
+            actual = Config.fromfile(path)
+            assert not actual.env_variables
+            assert Config.to_dict(actual) == redact(content)[0]
 
 
 def test_the_text_of_a_config_in_a_checkpoint_of_another_program_is_left_out_and_told() -> None:

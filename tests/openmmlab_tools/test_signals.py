@@ -30,17 +30,17 @@ def ask_to_end(number: signal.Signals) -> list[int]:
     worker = int(next(batches))
     # By another process, as Slurm and torchrun do.
     subprocess.run(['kill', f'-{number.name.removeprefix("SIG")}', str(worker)], check=True)
-    found = [worker, *map(int, batches)]
+    actual = [worker, *map(int, batches)]
     wait_until(lambda: not is_alive(worker))
-    return found
+    return actual
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGUSR1])
 def test_a_worker_ends_by_its_main_process_alone(number: signal.Signals) -> None:
     # In a new process, because another test may have set the number of torch's threads in this one.
     with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:
-        found = pool.submit(ask_to_end, number).result()
-    assert len(found) == 20 and len(set(found)) == 1
+        actual = pool.submit(ask_to_end, number).result()
+    assert len(actual) == 20 and len(set(actual)) == 1
 
 
 def test_a_worker_that_its_main_process_ends_is_gone() -> None:

@@ -89,9 +89,9 @@ def test_a_shell_gets_the_parts_back(parts: list[str | Path]) -> None:
     encodable = [part for part in parts if not re.search('[\ud800-\udc7f\udd00-\udfff]', str(part))]
     command = shell('printf', r'%s\0', *encodable)
     assert not CONTROLS.search(command)
-    found = subprocess.run(['bash', '-c', command], capture_output=True, check=True).stdout
+    actual = subprocess.run(['bash', '-c', command], capture_output=True, check=True).stdout
     wanted = [f'./{part}' if isinstance(part, Path) and str(part).startswith('-') else str(part) for part in encodable]
-    assert found.decode('utf-8', 'surrogateescape').split('\0')[:-1] == (wanted or [''])
+    assert actual.decode('utf-8', 'surrogateescape').split('\0')[:-1] == (wanted or [''])
 
 
 @given(names)

@@ -38,10 +38,10 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
         'absolute_pos_embed': TABLE, 'relative_position_bias_table': TABLE, 'backbone.stages.7': HEAD,
         'query_embed': HEAD}
     keys = translate_custom_keys(old, backbone)
-    found = rates(with_head(backbone), keys)
+    actual = rates(with_head(backbone), keys)
     norms = {f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)}
     assert len(norms) == 4 + 2 * 9 + 7  # of patch embeddings, of blocks, of spatial reductions
-    for name, (lr, decay) in found.items():
+    for name, (lr, decay) in actual.items():
         owner = name.rpartition('.')[0]
         expected = ((0.1, 0.) if owner in norms else (0.2, 1.) if 'position_encoding' in name else (0.1, 1.)
                     if name.startswith('backbone') else (3., 1.) if 'query_embed' in name else (1., 1.))
@@ -49,7 +49,7 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
     # They are few (of the backbone, of norms of embeddings and reductions, of those of nine blocks, of position
     # encodings and of the head), and none matches nothing.
     assert len(keys) == 1 + 2 + 9 + 1 + 1
-    assert all(any(key in name for name in found) for key in keys)
+    assert all(any(key in name for name in actual) for key in keys)
     keys = dict(cls_token=NORM, query_embed=HEAD)  # a head's query_embed is none of the backbone's
     assert translate_custom_keys(keys, CPVT(NARROW_PLAIN)) == keys
     assert translate_custom_keys(keys, CPVT(NARROW_PLAIN, cls_token=False)) == dict(query_embed=HEAD)

@@ -65,14 +65,14 @@ def test_a_checkpoint_of_the_whole_model_goes_on_working(tmp_path: Path) -> None
     new = swap_backbone(old).config
     assert new.load_from == 'whole.pth' and new.model.data_preprocessor == old.model.data_preprocessor
     assert list(new.optim_wrapper.paramwise_cfg.custom_keys) == ['norm', 'head']
-    theirs = build_model(old).eval()
-    for parameter in theirs.parameters():
+    reference = build_model(old).eval()
+    for parameter in reference.parameters():
         parameter.normal_(std=0.1)
-    torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'whole.pth')
+    torch.save(dict(state_dict=reference.state_dict()), tmp_path / 'whole.pth')
     ours = build_model(new).eval()
     load_weights(ours, tmp_path / 'whole.pth')
     image = torch.randn(1, 3, 64, 96)
-    expected = theirs(image, mode='tensor')
+    expected = reference(image, mode='tensor')
     torch.testing.assert_close(ours(image, mode='tensor'), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
@@ -126,13 +126,13 @@ def test_a_backbone_in_a_part_of_the_model_can_stay_the_same() -> None:
 
 
 def test_a_load_from_with_their_names_is_reported_as_loaded(tmp_path: Path) -> None:
-    theirs, ours = build_model(segformer()), build_model(swap_backbone(segformer()).config)
-    del theirs.decode_head
-    torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'backbone.pth')
+    reference, ours = build_model(segformer()), build_model(swap_backbone(segformer()).config)
+    del reference.decode_head
+    torch.save(dict(state_dict=reference.state_dict()), tmp_path / 'backbone.pth')
     path = tmp_path / 'backbone.pth'
     told = check_load_from(ours, open_checkpoint(path))
     load_checkpoint(ours, str(path))
     number = len(ours.backbone.state_dict())
     assert f'fills {number} of' in told and 'backbone.' not in told.partition('Not loaded are')[2]
-    for name, tensor in renamed(ours.backbone, theirs.backbone.state_dict()).items():
+    for name, tensor in renamed(ours.backbone, reference.backbone.state_dict()).items():
         assert torch.equal(tensor, ours.backbone.state_dict()[name])

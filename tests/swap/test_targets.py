@@ -59,9 +59,9 @@ def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_bloc
 def test_blocks_are_distinct_and_the_last_replaces_the_last() -> None:
     for num_blocks, new in itertools.product((1, 2, 3, 5, 12, 24, 40), (1, 2, 3, 5, 12)):
         for first in range(max(0, num_blocks - new), num_blocks):
-            found = blocks_by_depth(range(first, num_blocks), num_blocks, new)
-            assert len(found) == num_blocks - first and list(found) == sorted(set(found))
-            assert found[0] >= 0 and found[-1] == new - 1
+            actual = blocks_by_depth(range(first, num_blocks), num_blocks, new)
+            assert len(actual) == num_blocks - first and list(actual) == sorted(set(actual))
+            assert actual[0] >= 0 and actual[-1] == new - 1
     assert blocks((16,), (2,), None) == (11,)  # a stage, and no list of blocks
     assert blocks((16,), (2,), 6) == (5,)
 

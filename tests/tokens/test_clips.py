@@ -75,15 +75,15 @@ def test_exact_padding_gives_the_features_of_alone_and_the_sum_of_gradients(buil
     frames = torch.randn(7, 3, 96, 128, requires_grad=True)
     # Frames as large as the batch; equal ones; ones of several sizes; and a shorter clip.
     sizes = [(96, 128), (96, 128), (50, 70), (50, 70), (33, 1), (90, 60), (1, 100)]
-    found = exact(frames, sizes, num_frames=length)
-    sum(out.sin().sum() for out in found).backward()
+    actual = exact(frames, sizes, num_frames=length)
+    sum(out.sin().sum() for out in actual).backward()
     for frame, (height, width) in zip(frames.grad, sizes, strict=True):
         assert frame[:, :height, :width].any() and not frame[:, height:].any() and not frame[..., width:].any()
     for start in range(0, 7, length):
         clip = slice(start, start + length)
         expected = plain(alone(frames.detach()[clip], sizes[clip]), num_frames=length)
         sum(out.sin().sum() for out in expected).backward()
-        for out, wanted in zip(found, expected, strict=True):
+        for out, wanted in zip(actual, expected, strict=True):
             rows, columns = wanted.shape[2:]
             torch.testing.assert_close(out[clip, :, :rows, :columns], wanted, rtol=0, atol=1e-7)
             assert not out[clip, :, rows:].any() and not out[clip, :, :, columns:].any()

@@ -94,8 +94,8 @@ def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() ->
     output, = exact(images, [(64, 96), (20, 60)])
     expected, = plain(alone(images[1:], [(20, 60)]))
     patches = output[1, 2:].unflatten(0, (4, 6))
-    found = torch.cat([output[1, :2], patches[:2, :4].flatten(0, 1)])
-    torch.testing.assert_close((output[0], found), (plain(images[:1])[0][0], expected[0]), rtol=0, atol=1e-7)
+    actual = torch.cat([output[1, :2], patches[:2, :4].flatten(0, 1)])
+    torch.testing.assert_close((output[0], actual), (plain(images[:1])[0][0], expected[0]), rtol=0, atol=1e-7)
     assert not patches[2:].any() and not patches[:, 4:].any()
 
 

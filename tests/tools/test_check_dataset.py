@@ -120,7 +120,7 @@ def test_measures_and_suggestions_are_those_of_a_new_config(run_tool: Run, data:
     widths = [image['width'] for image in coco['images']]
     assert train['width'][::4] == [min(widths), max(widths)]
     for category in coco['categories']:
-        own = [one for one in coco['annotations'] if one['category_id'] == category['id']]
+        own = [annotation for annotation in coco['annotations'] if annotation['category_id'] == category['id']]
         part = train['classes'][category['name']]
         assert (part['objects'], part['images']) == (len(own), len({one['image_id'] for one in own}))
         sides = [math.sqrt(one['bbox'][2] * one['bbox'][3]) for one in own]
@@ -203,8 +203,8 @@ def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path
 
 def faults(path: Path, size: tuple[int, int] | None = None) -> list[tuple[Kind, str]]:
     findings = check_sample(SampleFiles(str(path), size=size)).findings
-    assert all(one.file == str(path) for one in findings)
-    return [(one.kind, one.detail) for one in findings]
+    assert all(finding.file == str(path) for finding in findings)
+    return [(finding.kind, finding.detail) for finding in findings]
 
 
 @pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp'])

@@ -105,16 +105,16 @@ def test_a_description_says_how_images_are_prepared_and_which_classes_there_are(
     assert description == {'config': UPERNET.stem, 'version': description['version'],
                            'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
                            'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
-    found = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
-    assert found['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
-    assert found['palette'][1] == [230, 60, 60]
+    actual = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
+    assert actual['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
+    assert actual['palette'][1] == [230, 60, 60]
     trained, bare = tmp_path / 'trained.pth', tmp_path / 'bare.pth'
     torch.save(dict(meta=dict(dataset_meta=dict(classes=('a', 'b'), palette=[(1, 2, 3), (4, 5, 6)]))), trained)
     torch.save(dict(state_dict={}, meta={}), bare)
     assert describe_classes(cfg, bare) == describe_classes(cfg)
     assert describe_classes(cfg, trained) == {'classes': '["a", "b"]', 'palette': '[[1, 2, 3], [4, 5, 6]]'}
     assert describe_classes(Config(dict(default_scope='mmseg')), bare) == {}
-    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == found['classes'][1:]
+    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == actual['classes'][1:]
 
 
 def test_convert_and_publish(run_tool: Run, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,9 +107,9 @@ WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
     (dict(model_ema=AVERAGE, model=WEIGHTS), ('model', 'model_ema', {}, ('model_ema',))),
     ({'module.weight': WEIGHTS['weight']}, ('', '', {}, ()))])
 def test_weights_are_found_in_their_wrapper(checkpoint: dict, expected: tuple, tmp_path: Path) -> None:
-    found = read_weights(save(tmp_path / 'a.pth', checkpoint))
-    assert list(found.tensors) == ['weight'] and torch.equal(found.tensors['weight'], torch.ones(2))
-    assert found[1:] == expected
+    actual = read_weights(save(tmp_path / 'a.pth', checkpoint))
+    assert list(actual.tensors) == ['weight'] and torch.equal(actual.tensors['weight'], torch.ones(2))
+    assert actual[1:] == expected
 
 
 def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_log_is_left_out_and_told(is_new: bool, tmp_path: Path, log: list) -> 
     hub = dict(log_scalars=dict(loss=HistoryBuffer([1.], [1])), runtime_info=dict(iter=3, best=np.float32(1)))
     others = dict(args=argparse.Namespace(lr=.1), rates=[.1, np.float64(.1)], param_schedulers=dict(a=CODE, b=1))
     torch.save(dict(state_dict=WEIGHTS, **others, message_hub=hub), path, _use_new_zipfile_serialization=is_new)
-    found = read_checkpoint(path)
-    assert found.pop('state_dict').keys() == {'weight'}
-    assert found == dict(message_hub=dict(log_scalars={}, runtime_info=dict(iter=3)))
+    actual = read_checkpoint(path)
+    assert actual.pop('state_dict').keys() == {'weight'}
+    assert actual == dict(message_hub=dict(log_scalars={}, runtime_info=dict(iter=3)))
     assert log == [('WARNING', f'checkpoint {path} has objects other than tensors and plain data under args, rates, '
                                'param_schedulers, ...; they are skipped.')]
 
@@ -186,8 +186,8 @@ def test_containers_that_hold_each_other_are_read_once(tmp_path: Path) -> None:
         many = [many, many]  # 2 ** 100 ways to the innermost
     circle: dict = dict(code=CODE)
     circle['circle'] = circle
-    found = read_checkpoint(save(tmp_path / 'a.pth', dict(WEIGHTS, many=many, circle=circle)))
-    assert found.keys() == {'weight', 'circle'} and found['circle'] == dict(circle=found['circle'])
+    actual = read_checkpoint(save(tmp_path / 'a.pth', dict(WEIGHTS, many=many, circle=circle)))
+    assert actual.keys() == {'weight', 'circle'} and actual['circle'] == dict(circle=actual['circle'])
 
 
 def test_a_file_that_is_read_waits_for_another_thread(tmp_path: Path) -> None:

@@ -49,25 +49,25 @@ def roi_align(aligned: bool, ratio: int, size: int | Sequence[int], dtype: torch
 
 def of_candidates(count: int, ties: bool) -> Iterator[Case]:
     """Cases of boxes, scores and classes; with `ties`, both boxes and scores repeat."""
-    found, scores, classes = boxes(count, count + 1, 800), uniform(count, count), integers(5, 9, count)
+    actual, scores, classes = boxes(count, count + 1, 800), uniform(count, count), integers(5, 9, count)
     if ties:
-        found, scores, classes = (boxes(count, count + 1, 60).round(), (scores * 8).round() / 8,
-                                  integers(5, 3, count))
+        actual, scores, classes = (boxes(count, count + 1, 60).round(), (scores * 8).round() / 8,
+                                   integers(5, 3, count))
 
     def suppress(offset: int) -> Results:
-        few, first = ops.nms(found, scores, .3, score_threshold=.3, max_num=5)
-        return {'kept': ops.nms(found, scores, .3, offset=offset)[1], 'few': few, 'first': first}
+        few, first = ops.nms(actual, scores, .3, score_threshold=.3, max_num=5)
+        return {'kept': ops.nms(actual, scores, .3, offset=offset)[1], 'few': few, 'first': first}
 
     def suppress_by_class(agnostic: bool, split: int = 10_000) -> Results:
         settings = {'type': 'nms', 'iou_threshold': .5, 'split_thr': split}
-        return {'kept': ops.batched_nms(found, scores, classes, settings, agnostic)[1]}
+        return {'kept': ops.batched_nms(actual, scores, classes, settings, agnostic)[1]}
 
     def match() -> Results:
-        groups = ops.nms_match(torch.cat([found, scores[:, None]], 1), .5)
+        groups = ops.nms_match(torch.cat([actual, scores[:, None]], 1), .5)
         return {'members': torch.cat(groups), 'sizes': torch.tensor([len(group) for group in groups])}
 
     def soft(method: str) -> Results:
-        dets, kept = ops.soft_nms(found, scores, .3, method=method, min_score=.05, offset=int(ties))
+        dets, kept = ops.soft_nms(actual, scores, .3, method=method, min_score=.05, offset=int(ties))
         return {'dets': dets, 'kept': kept}
 
     name = f'{count}{" ties" if ties else ""}'
@@ -81,8 +81,8 @@ def of_candidates(count: int, ties: bool) -> Iterator[Case]:
 
 def at_the_threshold(threshold: float) -> Results:
     """Overlaps of exactly 0.3, 0.5 and 0.7 in real numbers, which float32 and float64 round to different sides."""
-    found = torch.tensor([[0., 0, 10, 10], [0, 0, 10, 3], [0, 0, 10, 7], [20, 0, 30, 10], [20, 0, 30, 5]])
-    return {'kept': ops.nms(found, torch.tensor([.9, .8, .7, .6, .5]), threshold)[1]}
+    actual = torch.tensor([[0., 0, 10, 10], [0, 0, 10, 3], [0, 0, 10, 7], [20, 0, 30, 10], [20, 0, 30, 5]])
+    return {'kept': ops.nms(actual, torch.tensor([.9, .8, .7, .6, .5]), threshold)[1]}
 
 
 # Groups, groups of offsets, stride, padding, dilation, kernel.

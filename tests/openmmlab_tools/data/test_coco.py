@@ -121,9 +121,9 @@ CORNERS = [20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20]
       for bad in ('zz!!', ['9'], [700, -100], [float('nan')])),
     (absurd, {}, [(Kind.MASK, 'does not decode'), (Kind.MASK, 'add up to')])])  # and takes no memory
 def test_each_fault_is_told_and_no_other(change: Callable[[dict], object], options: dict, expected: list) -> None:
-    found = findings(change, **options)
-    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
-    assert [words for (_, detail), (_, words) in zip(found, expected, strict=True) if words not in detail] == []
+    actual = findings(change, **options)
+    assert [kind for kind, _ in actual] == [kind for kind, _ in expected]
+    assert [words for (_, detail), (_, words) in zip(actual, expected, strict=True) if words not in detail] == []
 
 
 @pytest.mark.parametrize('change, counts', [
@@ -131,10 +131,10 @@ def test_each_fault_is_told_and_no_other(change: Callable[[dict], object], optio
     (dict(bbox=[99, 0, 9, 9], category_id=5), '4 wholly outside of the image'),
     (dict(segmentation=[[1, 2, 9, 9]]), '3 with a mask of two points, 1 with iscrowd')])
 def test_one_box_must_not_be_ignored(change: dict, counts: str) -> None:
-    found = findings(lambda coco: [one.update(change) for one in coco['annotations']], needs_masks=True)
-    assert (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in found
-    found = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]], needs_masks=True)
-    assert Kind.NOTHING_LEFT not in dict(found)
+    actual = findings(lambda coco: [annotation.update(change) for annotation in coco['annotations']], needs_masks=True)
+    assert (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in actual
+    actual = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]], needs_masks=True)
+    assert Kind.NOTHING_LEFT not in dict(actual)
 
 
 def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(tmp_path: Path) -> None:
@@ -230,14 +230,14 @@ AS_TEXT['annotations'][1].update(bbox=['1', 2, '3.0', 4], area='9', iscrowd='0',
                                         'categories (and 2 more)'])])
 def test_values_are_the_same_whatever_way_they_are_written(content: dict, repairs: list[str], tmp_path: Path) -> None:
     expected = copy.deepcopy(GOOD)
-    for one in expected['annotations']:
-        one.setdefault('iscrowd', 0)
-    found = read_coco(write(tmp_path / 'f.json', content))
-    for one, other in zip(found['annotations'], expected['annotations'], strict=True):
-        assert {key: value for key, value in one.items() if key != 'ignore'} == other
-        assert [type(number) for number in one['bbox']] == [int] * 4 or one['id'] == 3
-    assert found['images'] == expected['images'] and found['categories'] == expected['categories']
-    assert found.repairs == repairs
+    for annotation in expected['annotations']:
+        annotation.setdefault('iscrowd', 0)
+    actual = read_coco(write(tmp_path / 'f.json', content))
+    for annotation, other in zip(actual['annotations'], expected['annotations'], strict=True):
+        assert {key: value for key, value in annotation.items() if key != 'ignore'} == other
+        assert [type(number) for number in annotation['bbox']] == [int] * 4 or annotation['id'] == 3
+    assert actual['images'] == expected['images'] and actual['categories'] == expected['categories']
+    assert actual.repairs == repairs
 
 
 @pytest.mark.parametrize('ids', [(0, 0, 1), (1., 5., 7.), ('a', 'b', 'c'), (-3, '05', '5')])
@@ -249,11 +249,11 @@ def test_ids_of_any_kind_fit_together(ids: tuple, tmp_path: Path) -> None:
         one['id'] = id
     for one in coco['annotations']:
         one.update(image_id=image, category_id=cat if one['category_id'] == 5 else dog)
-    found = read_coco(write(tmp_path / 'f.json', coco))
-    names = {one['id']: one['name'] for one in found['categories']}
-    assert [names[one['category_id']] for one in found['annotations']] == ['cat', 'dog', 'cat', 'cat']
-    assert {one['image_id'] for one in found['annotations']} == {one['id'] for one in found['images']}
-    assert found.repairs == []
+    actual = read_coco(write(tmp_path / 'f.json', coco))
+    names = {category['id']: category['name'] for category in actual['categories']}
+    assert [names[annotation['category_id']] for annotation in actual['annotations']] == ['cat', 'dog', 'cat', 'cat']
+    assert {annotation['image_id'] for annotation in actual['annotations']} == {one['id'] for one in actual['images']}
+    assert actual.repairs == []
 
 
 @pytest.mark.parametrize('mask, area', [
@@ -275,9 +275,9 @@ def test_a_file_without_annotations_is_that_of_a_test_set(tmp_path: Path) -> Non
 def test_names_are_text_in_any_encoding(encoding: str, name: str | int, tmp_path: Path) -> None:
     text = json.dumps(changed('categories', 'name', name), ensure_ascii=False)
     (tmp_path / 'f.json').write_text(text, encoding=encoding)
-    found = read_coco(str(tmp_path / 'f.json'))
-    assert found['categories'][0]['name'] == str(name)
-    assert len(found.repairs) == (encoding != 'utf-8') + (name == 5)
+    actual = read_coco(str(tmp_path / 'f.json'))
+    assert actual['categories'][0]['name'] == str(name)
+    assert len(actual.repairs) == (encoding != 'utf-8') + (name == 5)
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.sampled_from(
@@ -294,14 +294,14 @@ def test_what_is_read_without_a_repair_is_what_mmdet_reads(tmp_path: Path, where
     coco[where[0]][index % len(coco[where[0]])][where[1]] = value
     file = write(tmp_path / 'f.json', coco)
     try:
-        found = read_coco(file)
+        actual = read_coco(file)
     except FileFault as error:
         assert str(error).startswith(f'{file} has ')
         return
-    if found.repairs or len({one['id'] for one in found['annotations']}) < 4:
+    if actual.repairs or len({annotation['id'] for annotation in actual['annotations']}) < 4:
         return
-    ours, theirs = (CocoDataset(ann_file=one, metainfo=dict(classes=[one['name'] for one in found['categories']]),
-                                data_prefix=dict(img=''), test_mode=True)
-                    for one in (write(tmp_path / 'again.json', found), file))
+    ours, reference = (CocoDataset(ann_file=one, metainfo=dict(classes=[one['name'] for one in actual['categories']]),
+                                   data_prefix=dict(img=''), test_mode=True)
+                       for one in (write(tmp_path / 'again.json', actual), file))
     assert [one['instances'] for one in map(ours.get_data_info, range(len(ours)))] == [
-        one['instances'] for one in map(theirs.get_data_info, range(len(theirs)))]
+        one['instances'] for one in map(reference.get_data_info, range(len(reference)))]

@@ -65,13 +65,13 @@ def test_what_mmdet_copes_with_is_told(data: Path, log: list, more: dict, change
                                        ) -> None:
     change_annotations(data / 'instances_training.json', change)
     check(config(instances(data, **more)))
-    [(found, message)] = told(log)
-    assert found == level and f'{data}/instances_training.json {words}' in message
+    [(actual, message)] = told(log)
+    assert actual == level and f'{data}/instances_training.json {words}' in message
 
 
 def without_masks(coco: dict) -> None:
-    for one in coco['annotations']:
-        del one['segmentation']
+    for annotation in coco['annotations']:
+        del annotation['segmentation']
 
 
 BOXES_ONLY = 'has boxes only, no segmentation in its 19 annotations, but the config reads masks: take a config for'
@@ -85,7 +85,7 @@ SEGM = dict(split='val', val_evaluator=[dict(type='mmdet.CocoMetric', metric=['b
     ({}, {}, DUPLICATE, 'has id 1 2 times in annotations'),
     ({}, {}, lambda coco: [one.update(iscrowd=1) for one in coco['annotations']], 'has only boxes that mmdet '),
     ({}, {}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt skips'),
-    ({}, {}, lambda coco: [one.update(width=str(one['width'])) for one in coco['images']], "has width='"),
+    ({}, {}, lambda coco: [image.update(width=str(image['width'])) for image in coco['images']], "has width='"),
     ({}, {}, lambda coco: coco['categories'].pop(0), 'has no category for 1 of 5 classes (sun), so labels'),
     ({}, {}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun', and")])
 def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, options: dict, change: Callable, words: str) -> None:
@@ -304,23 +304,23 @@ def test_a_file_of_json_that_is_cut_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def renamed(coco: dict) -> None:
-    for one in coco['images']:
-        one['file_name'] = f'x{one["file_name"]}'
+    for image in coco['images']:
+        image['file_name'] = f'x{image["file_name"]}'
 
 
 def halved(coco: dict) -> None:
-    for one in coco['images']:
-        one['width'] //= 2
+    for image in coco['images']:
+        image['width'] //= 2
 
 
 def moved(coco: dict) -> None:
-    for one in coco['annotations']:
-        one['bbox'][0] += 5
+    for annotation in coco['annotations']:
+        annotation['bbox'][0] += 5
 
 
 def in_a_folder(coco: dict) -> None:
-    for one in coco['images']:
-        one['file_name'] = f'validation/{one["file_name"]}'
+    for image in coco['images']:
+        image['file_name'] = f'validation/{image["file_name"]}'
 
 
 @pytest.mark.parametrize('change, words', [
@@ -368,8 +368,8 @@ def test_images_of_other_splits_are_not_noted(wrap: Callable, splits: tuple[str,
 
 def test_areas_that_cannot_be_right_are_told(data: Path, log: list) -> None:
     coco = json.loads((data / 'instances_training.json').read_text())
-    for one in coco['annotations']:
-        one['area'] = 0.02
+    for annotation in coco['annotations']:
+        annotation['area'] = 0.02
     (data / 'instances_training.json').write_text(json.dumps(coco))
     check(config(instances(data)))
     (level, message), = told(log)

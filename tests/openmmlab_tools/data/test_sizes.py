@@ -60,7 +60,7 @@ def test_each_entrance_tells_of_sizes(kind: str, size: tuple[int, int], turn: in
     told, is_fatal = check_written(cfg)
     assert is_fatal == (found is SIZE[kind])
     assert [words in one and found.text in one for one in told] == [True] * bool(found)
-    checked = [one for plan in plan_checks(cfg) for files in check_files(plan) for one in files.findings]
+    checked = [finding for plan in plan_checks(cfg) for files in check_files(plan) for finding in files.findings]
     assert {one.kind for one in checked} == ({found} if found else set())
     assert all(words in one.detail for one in checked)
     log.clear()

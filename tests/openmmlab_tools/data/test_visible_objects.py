@@ -36,11 +36,11 @@ def mmdet() -> Any:
 
 def boxes_of(masks: np.ndarray) -> np.ndarray:
     """The smallest boxes that hold masks, `(N, H, W)`: left, top, right, bottom."""
-    found = []
+    actual = []
     for mask in masks:
         rows, columns = np.nonzero(mask)
-        found.append((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
-    return np.array(found, float).reshape(-1, 4)
+        actual.append((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
+    return np.array(actual, float).reshape(-1, 4)
 
 
 def assert_visible(found: dict[str, Any]) -> int:
@@ -65,7 +65,7 @@ def sample(objects: list[Object]) -> dict[str, Any]:
 def draw_objects(draw: np.random.Generator, number: int, size: Size = (WIDTH, HEIGHT), largest: Size = (WIDTH, HEIGHT)
                  ) -> list[Object]:
     """Objects of an image, of one pixel to the largest: solid, hollow, L-shaped, and in two parts."""
-    found = []
+    actual = []
     for _ in range(number):
         w, h = np.exp(draw.uniform(0, np.log(largest))).astype(int)
         x, y = draw.integers(0, size[0] - w + 1), draw.integers(0, size[1] - h + 1)
@@ -77,8 +77,8 @@ def draw_objects(draw: np.random.Generator, number: int, size: Size = (WIDTH, HE
         if inner is not None:
             mask[inner] = 0
         rle = coco_mask.encode(mask)
-        found.append((dict(rle, counts=rle['counts'].decode()), [float(x), float(y), float(w), float(h)]))
-    return found
+        actual.append((dict(rle, counts=rle['counts'].decode()), [float(x), float(y), float(w), float(h)]))
+    return actual
 
 
 LOAD = [dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
@@ -104,26 +104,26 @@ def test_after_any_transforms(seed: int, number: int, transforms: list[dict[str,
     np.random.seed(seed)
     objects = draw_objects(np.random.default_rng(seed), number)
     for allow in (False, True):
-        found = Compose([*LOAD, *transforms, dict(KEEP, allow_negative=allow), *PACK])(sample(objects))
-        if found is not None:
-            assert assert_visible(found) or allow or not objects
+        actual = Compose([*LOAD, *transforms, dict(KEEP, allow_negative=allow), *PACK])(sample(objects))
+        if actual is not None:
+            assert assert_visible(actual) or allow or not objects
 
 
 def test_an_l_shaped_object_is_there_only_if_it_is_seen() -> None:
     """Its box is in each of these crops, and mmdet keeps the object in all of them."""
     outcomes = Counter[bool]()
     for seed in range(40):
-        found = []
+        actual = []
         for keep in ([], [KEEP]):
             np.random.seed(seed)
-            found.append(Compose([*LOAD, dict(type='RandomCrop', crop_size=(100, 100)), *keep, *PACK])(
+            actual.append(Compose([*LOAD, dict(type='RandomCrop', crop_size=(100, 100)), *keep, *PACK])(
                 sample([(LETTER, [20., 20., 620., 460.])])))
-        masks = found[0]['data_samples'].gt_instances.masks.to_ndarray()
+        masks = actual[0]['data_samples'].gt_instances.masks.to_ndarray()
         assert len(masks) == 1
         outcomes[bool(masks.any())] += 1
-        assert (found[1] is not None) == masks.any()
-        if found[1] is not None:
-            assert assert_visible(found[1]) == 1
+        assert (actual[1] is not None) == masks.any()
+        if actual[1] is not None:
+            assert assert_visible(actual[1]) == 1
     assert min(outcomes.values()) > 5
 
 
@@ -133,12 +133,12 @@ def test_other_kinds_of_masks_and_boxes(options: dict[str, Any]) -> None:
     seen = 0
     for seed in range(20):
         np.random.seed(seed)
-        found = Compose([*load, dict(type='RandomCrop', crop_size=(150, 150)), KEEP])(sample(
+        actual = Compose([*load, dict(type='RandomCrop', crop_size=(150, 150)), KEEP])(sample(
             [(LETTER, [20., 20., 620., 460.]), ([[300, 20, 420, 20, 420, 130, 300, 130]], [300., 20., 120., 110.])]))
-        if found is not None:
-            boxes, masks = found['gt_bboxes'], found['gt_masks']
+        if actual is not None:
+            boxes, masks = actual['gt_bboxes'], actual['gt_masks']
             assert isinstance(boxes, np.ndarray if 'box_type' in options else HorizontalBoxes)
-            assert len(boxes) == len(masks) == len(found['gt_bboxes_labels']) == len(found['gt_ignore_flags'])
+            assert len(boxes) == len(masks) == len(actual['gt_bboxes_labels']) == len(actual['gt_ignore_flags'])
             seen += len(boxes)
             boxes = boxes if isinstance(boxes, np.ndarray) else boxes.numpy()
             assert np.abs(boxes - boxes_of(masks.to_ndarray())).max() <= 1
@@ -147,13 +147,13 @@ def test_other_kinds_of_masks_and_boxes(options: dict[str, Any]) -> None:
 
 def masked_pipelines() -> dict[str, list[Any]]:
     """The training pipelines of all configs with masks, each once, by the name of its first config."""
-    found: dict[str, tuple[str, list[Any]]] = {}
+    actual: dict[str, tuple[str, list[Any]]] = {}
     for path in sorted((ROOT / 'configs').glob('[!_]*/*.py')):
         cfg = Config.fromfile(path)
         pipeline = cfg.get('train_dataloader', {}).get('dataset', {}).get('pipeline', [])
         if any(step.get('with_mask') for step in pipeline):
-            found.setdefault(repr(pipeline), (path.stem, pipeline))
-    return dict(found.values())
+            actual.setdefault(repr(pipeline), (path.stem, pipeline))
+    return dict(actual.values())
 
 
 @pytest.mark.slow
@@ -167,9 +167,9 @@ def test_after_the_pipelines_of_all_configs() -> None:
         for seed in range(12):
             np.random.seed(seed)
             # COCO's images are enlarged, unless the pipeline draws the scale.
-            found = run(sample(draw_objects(np.random.default_rng(seed), 12)))
-            if found is not None:
-                numbers.append(assert_visible(found))
+            actual = run(sample(draw_objects(np.random.default_rng(seed), 12)))
+            if actual is not None:
+                numbers.append(assert_visible(actual))
         assert sum(numbers) > 20, name
 
 
@@ -203,8 +203,8 @@ def test_background_stays_and_an_image_that_lost_its_objects_is_drawn_again(tmp_
     seen = Counter[tuple[str, int]]()
     for _ in range(20):
         for index in range(3):
-            found = data[index]
-            seen[Path(found['data_samples'].img_path).stem, assert_visible(found)] += 1
+            actual = data[index]
+            seen[Path(actual['data_samples'].img_path).stem, assert_visible(actual)] += 1
     assert {*seen} == {('background', 0), ('letter', 1), ('lost', 1)}
     assert seen['background', 0] >= 20
 
@@ -220,8 +220,8 @@ def test_a_transform_that_leaves_masks_behind_is_named() -> None:
 
 def test_without_masks_boxes_stay() -> None:
     boxes = HorizontalBoxes(np.array([[0., 0., 10., 10.]], np.float32))
-    found = KeepVisibleObjects()(dict(img_shape=(20, 10), gt_bboxes=boxes, instances=[{}]))
-    assert found is not None and found['gt_bboxes'] is boxes
+    actual = KeepVisibleObjects()(dict(img_shape=(20, 10), gt_bboxes=boxes, instances=[{}]))
+    assert actual is not None and actual['gt_bboxes'] is boxes
     lost = dict(img_shape=(20, 10), gt_bboxes=boxes[[]], instances=[{}])
     assert KeepVisibleObjects()(lost) is None
     assert KeepVisibleObjects(allow_negative=True)(lost) is lost

@@ -72,12 +72,12 @@ def run(cfg: Callable[..., Config], tmp_path_factory: pytest.TempPathFactory) ->
 def test_a_training_begins_with_what_is_trained_and_tells_each_warning_once(run: Any) -> None:
     before = run.out[:LOSS.search(run.out).start()].splitlines()
     assert len(before) <= 40 and before[0].endswith(': training from the beginning.')
-    found = dict(re.split(' {2,}', line, maxsplit=1) for line in before if re.match(r'\w[\w ]* {2,}', line))
-    assert found['model'].startswith('EncoderDecoder (0.2 M parameters), backbone ResNet (0.2 M')
-    assert found['train'] == '8 images'
-    assert found['classes'] == '6: background, sun, ball, kite, boat, square'
-    assert found['batch'].startswith('2 images on 1 x ') and found['batch'].endswith('; AdamW, lr 0.001')
-    assert Path(found['results in']).resolve() == run.folder.resolve()
+    actual = dict(re.split(' {2,}', line, maxsplit=1) for line in before if re.match(r'\w[\w ]* {2,}', line))
+    assert actual['model'].startswith('EncoderDecoder (0.2 M parameters), backbone ResNet (0.2 M')
+    assert actual['train'] == '8 images'
+    assert actual['classes'] == '6: background, sun, ball, kite, boat, square'
+    assert actual['batch'].startswith('2 images on 1 x ') and actual['batch'].endswith('; AdamW, lr 0.001')
+    assert Path(actual['results in']).resolve() == run.folder.resolve()
     told = [line for line in before if line.startswith('warning: ')]
     assert [sum(text in line for line in told) for text in ('odd settings', 'odd data')] == [1, 1]
 

@@ -285,8 +285,8 @@ def test_training_resumes_from_the_named_checkpoint_only(
         assert told.endswith('): put that file back, choose another with --resume CHECKPOINT (there are iter_4.pth, '
                              'iter_3.pth), or choose another --work-dir to train from the start.')
         return
-    found = WorkDir(tmp_path).find_checkpoint()
-    assert found.path == str(tmp_path / expected) and list(found.content) == list(WHOLE)
+    actual = WorkDir(tmp_path).find_checkpoint()
+    assert actual.path == str(tmp_path / expected) and list(actual.content) == list(WHOLE)
     assert [message[:len(reason)] for _, message in log] == [reason] * bool(reason)
 
 
@@ -352,10 +352,10 @@ def test_losses_are_in_tensorboard_and_files_of_mlflow(config: TrainConfig, tmp_
     backends = [dict(type='TensorboardVisBackend'), *[dict(type='MLflowVisBackend')] * bool(mlflow)]
     train(config(tmp_path, 2, **{'visualizer.vis_backends': backends}))
     [folder] = tmp_path.glob('*/vis_data')
-    found = [EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')]
+    actual = [EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')]
     if mlflow:
         client = import_module('mlflow').MlflowClient(tracking_uri=f'file://{folder}')
         [run] = client.search_runs([one.experiment_id for one in client.search_experiments()])
-        found.append(client.get_metric_history(run.info.run_id, 'decode.loss_ce'))
-    for losses in found:
+        actual.append(client.get_metric_history(run.info.run_id, 'decode.loss_ce'))
+    for losses in actual:
         assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)

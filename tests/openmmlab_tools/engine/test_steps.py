@@ -192,9 +192,9 @@ def test_hooks_run_unless_turned_off(default: dict, custom: list, left_out: set,
     cfg.default_hooks.update(default)
     cfg.custom_hooks = custom
     added = ADDED | {DurableCheckpointHook}
-    found = [hook for hook in build_runner(cfg).hooks if isinstance(hook, tuple(added))]
-    assert {type(hook) for hook in found} == added - left_out and len(found) == len(added - left_out)
-    assert [hook.patience for hook in found if isinstance(hook, NonFiniteLossHook)] == patience
+    actual = [hook for hook in build_runner(cfg).hooks if isinstance(hook, tuple(added))]
+    assert {type(hook) for hook in actual} == added - left_out and len(actual) == len(added - left_out)
+    assert [hook.patience for hook in actual if isinstance(hook, NonFiniteLossHook)] == patience
 
 
 @pytest.mark.parametrize('loop, kind, endless', [

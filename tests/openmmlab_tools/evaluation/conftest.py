@@ -22,10 +22,10 @@ def annotations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     objects = [dict(id=index + 1, image_id=1 + index % 9, category_id=5 + index % 2, bbox=[x, y, w, h], area=w * h,
                     iscrowd=int(index % 17 == 0), segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
                for index, (x, y, w, h) in enumerate(boxes)]
-    for one in objects:
-        if one['iscrowd']:
-            one['segmentation'] = rle.frPyObjects(one['segmentation'], SIDE, SIDE)[0]
-            one['segmentation']['counts'] = one['segmentation']['counts'].decode()
+    for labelled in objects:
+        if labelled['iscrowd']:
+            labelled['segmentation'] = rle.frPyObjects(labelled['segmentation'], SIDE, SIDE)[0]
+            labelled['segmentation']['counts'] = labelled['segmentation']['counts'].decode()
     path = tmp_path_factory.mktemp('coco') / 'annotations.json'
     path.write_text(json.dumps(dict(
         images=[dict(id=index, width=SIDE, height=SIDE, file_name=f'{index}.png') for index in range(1, 11)],
@@ -39,7 +39,7 @@ def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[dict]:
     coco = json.loads(annotations.read_text())
     samples = []
     for image in coco['images']:
-        own = [one for one in coco['annotations'] if one['image_id'] == image['id']] * 2
+        own = [annotation for annotation in coco['annotations'] if annotation['image_id'] == image['id']] * 2
         own = [one for one in own if generator.random() < share]
         moved = np.array([one['bbox'] for one in own]).reshape(-1, 4) + generator.normal(0, 2, (len(own), 4))
         boxes = np.concatenate([moved[:, :2], moved[:, :2] + moved[:, 2:].clip(1)], axis=1).clip(0, SIDE)

@@ -41,9 +41,9 @@ def by_definition(rows: list[dict[str, Any]], weights: np.ndarray, label: int, b
 def test_boxes_of_equal_scores_count_together_in_each_draw(images: list[Any], random: Any) -> None:
     rows = rows_of(images)
     weights = np.array([[1] * len(rows), [random.randrange(3) for _ in rows]])
-    found = box_metrics(rows, 'bbox', weights)
+    actual = box_metrics(rows, 'bbox', weights)
     for label in range(2):
-        for row, one in zip(weights, found['by_class'][:, label], strict=True):
+        for row, one in zip(weights, actual['by_class'][:, label], strict=True):
             if not row @ [row['objects'][label] for row in rows]:
                 assert np.isnan(one)
             else:
@@ -52,7 +52,7 @@ def test_boxes_of_equal_scores_count_together_in_each_draw(images: list[Any], ra
     mixed = [dict(row, bbox=random.sample(row['bbox'], len(row['bbox']))) for row in rows]
     order = random.sample(range(len(rows)), len(rows))
     again = box_metrics([mixed[index] for index in order], 'bbox', weights[:, order])
-    assert all(np.array_equal(found[name], again[name], equal_nan=True) for name in ('by_class', 'AP50', 'AP75'))
+    assert all(np.array_equal(actual[name], again[name], equal_nan=True) for name in ('by_class', 'AP50', 'AP75'))
 
 
 def test_one_hit_and_one_miss_of_one_score_have_a_precision_of_a_half() -> None:

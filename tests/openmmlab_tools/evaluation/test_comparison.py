@@ -35,15 +35,15 @@ def test_equal_models_are_told_apart_in_at_most_five_percent_of_cases(pairs: lis
     """
     rows = [tuple(dict(objects=[4], bbox=[[*box] for box in one]) for one in pair) for pair in pairs]
     ways = swapped(len(rows))
-    found = []
+    actual = []
     for way in ways:
         mixed = [pair[::-1] if is_swapped else pair for pair, is_swapped in zip(rows, way, strict=True)]
         own, other = (box_metrics([*side, *back], 'bbox', np.concatenate([1 - ways, ways], 1))['AP']
                       for side, back in ([*zip(*mixed, strict=True)], [*zip(*mixed, strict=True)][::-1]))
-        found.append(p_value((own - other)[0], own - other))
-    assert all(np.mean(np.array(found) <= level) <= level + 1e-9 for level in {0.05, *found})
+        actual.append(p_value((own - other)[0], own - other))
+    assert all(np.mean(np.array(actual) <= level) <= level + 1e-9 for level in {0.05, *actual})
     first = differences([(dict(one, truth=1), dict(two, truth=1)) for one, two in rows], 'bbox', 50)['AP']
-    assert first.p == pytest.approx(found[0])
+    assert first.p == pytest.approx(actual[0])
     assert first.low is not None and first.high is not None and first.low <= first.value <= first.high
     assert (first.low <= 0 <= first.high) or first.p <= 0.05
 
@@ -78,8 +78,8 @@ def test_models_that_differ_on_few_images_are_not_told_apart(images: int, differ
     """51 of 101 points of recall are reached by two of four objects."""
     twice = [HIT, [0, 0.4, 1023, 0]]
     best = report_of([twice] * differing + [[]] * (images - differing))
-    found = compare(best, report_of([[]] * images))
-    assert found['verdict'].startswith(verdict) and ('too few' in found['verdict']) == (differing < 6)
+    actual = compare(best, report_of([[]] * images))
+    assert actual['verdict'].startswith(verdict) and ('too few' in actual['verdict']) == (differing < 6)
     again = compare(report_of([[]] * images), best)
     assert again['verdict'].replace('worse', 'better').startswith(verdict[:6].replace('worse', 'better'))
 
@@ -89,8 +89,8 @@ def test_pixels_are_compared_by_the_same_test() -> None:
         rows = [dict(objects=[100], truth=1, regions=[[share + number], [100]]) for number in range(8)]
         return dict(classes=['sky'], metrics=dict(regions={}), is_exact=True, images=dict(enumerate(rows)))
 
-    found = compare(report(60), report(50))
-    assert found['verdict'].startswith('better: mIoU differs by +0.100 (p = 0.008, 95% interval +0.0')
+    actual = compare(report(60), report(50))
+    assert actual['verdict'].startswith('better: mIoU differs by +0.100 (p = 0.008, 95% interval +0.0')
     assert compare(report(50), report(50))['difference']['regions']['mIoU'] == (0, 0, 0, 1)
 
 
@@ -103,7 +103,7 @@ def report_of_boxes(data: Boxes) -> dict[str, Any]:
 def test_a_run_is_not_told_apart_from_itself_and_a_perfect_one_is_better(annotations: Path) -> None:
     data = boxes_with_ids(annotations)
     own, perfect = report_of_boxes(data), Boxes(CLASSES, data.images, data.objects, [
-        dict(one, score=0.9) for one in data.objects if not one['iscrowd']])
+        dict(labelled, score=0.9) for labelled in data.objects if not labelled['iscrowd']])
     assert compare(own, own)['verdict'].startswith('not significantly different on these images: AP differs by +0.000 '
                                                    '(p = 1.000')
     assert compare(report_of_boxes(perfect), own)['verdict'].startswith('better: AP')

@@ -15,12 +15,12 @@ from tests.openmmlab_tools.evaluation.conftest import CLASSES, predict
 
 def boxes_with_ids(annotations: Path, seed: int = 0) -> Boxes:
     coco, samples = json.loads(annotations.read_text()), predict(annotations, seed)
-    objects = [dict(one, category_id=one['category_id'] - 4) for one in coco['annotations']]
-    found = [dict(image_id=one['img_id'], category_id=int(label) + 1, score=float(score),
-                  bbox=[*box[:2].tolist(), *(box[2:] - box[:2]).tolist()], area=float((box[2:] - box[:2]).prod()))
-             for one in samples for box, label, score in zip(*map(
-                 one['pred_instances'].get, ('bboxes', 'labels', 'scores')), strict=True)]
-    return Boxes(CLASSES, coco['images'], objects, [dict(one, id=index) for index, one in enumerate(found, start=1)])
+    objects = [dict(annotation, category_id=annotation['category_id'] - 4) for annotation in coco['annotations']]
+    actual = [dict(image_id=sample['img_id'], category_id=int(label) + 1, score=float(score),
+                   bbox=[*box[:2].tolist(), *(box[2:] - box[:2]).tolist()], area=float((box[2:] - box[:2]).prod()))
+              for sample in samples for box, label, score in zip(*map(
+                 sample['pred_instances'].get, ('bboxes', 'labels', 'scores')), strict=True)]
+    return Boxes(CLASSES, coco['images'], objects, [dict(one, id=index) for index, one in enumerate(actual, start=1)])
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -29,20 +29,20 @@ def test_ap_is_that_of_hotcoco(seed: int, annotations: Path) -> None:
     data = boxes_with_ids(annotations, seed)
     evaluation = data.evaluate(data.boxes)
     rows = [*matches(data, dict(bbox=evaluation)).values()]
-    found = intervals(rows, ['bbox'])['bbox']
+    actual = intervals(rows, ['bbox'])['bbox']
     assert evaluation.eval
     precision = np.array(evaluation.eval['precision'])[..., 0, 0]
     for name, part in (('AP', precision), ('AP50', precision[0]), ('AP75', precision[5])):
-        assert found[name][0] == pytest.approx(part[part > -1].mean(), abs=1e-12)
-    assert found['by_class'][CLASSES.index('emu')] == (None, None, None)
+        assert actual[name][0] == pytest.approx(part[part > -1].mean(), abs=1e-12)
+    assert actual['by_class'][CLASSES.index('emu')] == (None, None, None)
 
 
 def test_iou_of_pixels_by_hand() -> None:
     """The second class is in one image only; the third in none."""
     images = [dict(regions=[[2, 1, 0], [4, 2, 0]]), dict(regions=[[3, 0, 0], [4, 0, 0]])]
-    found = pixel_metrics(images, 'regions', np.array([[1, 1], [0, 2]]))
-    assert found['mIoU'].tolist() == pytest.approx([(5 / 8 + 1 / 2) / 2, 3 / 4])
-    np.testing.assert_allclose(found['by_class'], [[5 / 8, 1 / 2, np.nan], [3 / 4, np.nan, np.nan]])
+    actual = pixel_metrics(images, 'regions', np.array([[1, 1], [0, 2]]))
+    assert actual['mIoU'].tolist() == pytest.approx([(5 / 8 + 1 / 2) / 2, 3 / 4])
+    np.testing.assert_allclose(actual['by_class'], [[5 / 8, 1 / 2, np.nan], [3 / 4, np.nan, np.nan]])
 
 
 SHARES = st.sampled_from([0, 0.1, 0.5, 0.9, 1])
@@ -64,9 +64,9 @@ def test_an_estimate_lies_in_its_interval(images: list[list[Any]], more: int) ->
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(SHARES, SHARES), min_size=FEWEST, max_size=9))
 def test_a_mean_iou_lies_in_its_interval(images: list[tuple[float, float]]) -> None:
-    rows = [dict(objects=[100, 100], regions=[[int(100 * share) for share in one], [100, 100]]) for one in images]
-    found = intervals(rows, ['regions'])['regions']
-    for value, low, high in (found['mIoU'], *found['by_class']):
+    rows = [dict(objects=[100, 100], regions=[[int(100 * share) for share in image], [100, 100]]) for image in images]
+    actual = intervals(rows, ['regions'])['regions']
+    for value, low, high in (actual['mIoU'], *actual['by_class']):
         assert 0 <= low <= value <= high <= 1 and low < high
 
 

@@ -39,22 +39,22 @@ def test_pixels_are_counted(raw: np.ndarray, found: np.ndarray, ignored: int, ou
 
 def test_boundaries_are_as_wide_as_a_fiftieth_of_the_diagonal() -> None:
     """The diagonal of 60 x 80 is 100, so that boundaries have two pixels: a square of 20 has 20² - 16² of them."""
-    truth, found = np.zeros((60, 80), np.uint8), np.zeros((60, 80), np.uint8)
-    truth[20:40, 20:40], found[20:40, 40:60] = 1, 1
+    truth, actual = np.zeros((60, 80), np.uint8), np.zeros((60, 80), np.uint8)
+    truth[20:40, 20:40], actual[20:40, 40:60] = 1, 1
     counts = counted(truth, truth, 255)
     assert [part[1] for part in counts['boundaries']] == [144, 144]
     assert [part[0] for part in counts['boundaries']] == [60 * 80 - 56 * 76 + 24 ** 2 - 20 ** 2] * 2
-    assert [part[1] for part in counted(truth, found, 255)['boundaries']] == [0, 288]
+    assert [part[1] for part in counted(truth, actual, 255)['boundaries']] == [0, 288]
 
 
 def test_a_region_with_another_class_is_suspected_unless_the_classes_are_often_taken_for_each_other() -> None:
     """Class 2 is always predicted as 1, so that a region of it tells nothing; one of class 0 does."""
-    truth, found = np.zeros((2, 60, 80), np.uint8)
-    found[:, 40:] = truth[:, 40:] = 1
+    truth, actual = np.zeros((2, 60, 80), np.uint8)
+    actual[:, 40:] = truth[:, 40:] = 1
     truth[:20, 60:], truth[40:, 60:] = 0, 2
-    images = {'a': counted(truth, found, 255), 'b': counted(found, found, 255)}
+    images = {'a': counted(truth, actual, 255), 'b': counted(actual, actual, 255)}
     suspects = summarize(images, ('sky', 'road', 'tree'))['suspects']
     assert [(one['label'], one['category_id'], one['bbox'], one['image_id']) for one in suspects] == [
         (1, 2, [60, 0, 20, 20], 1), (3, 2, [60, 40, 20, 20], 1)]
     # Of pixels of class 0, 4800 of 5200 are right and 400 are 1; all of class 1 are right.
-    assert [one['score'] for one in suspects] == pytest.approx([1 / (1 + 400 / 5200), 1 / 2])
+    assert [suspect['score'] for suspect in suspects] == pytest.approx([1 / (1 + 400 / 5200), 1 / 2])

@@ -52,8 +52,8 @@ def test_metrics_are_those_of_mmdet_for_any_ids(
         kwargs: dict) -> None:
     coco, samples = json.loads(annotations.read_text()), predict(annotations, seed, share)
     if seed % 2:
-        for one in coco['annotations'][::7]:
-            one['ignore'] = 1
+        for annotation in coco['annotations'][::7]:
+            annotation['ignore'] = 1
         samples[3] = predict(annotations, share=0)[3]  # no prediction
     coco['images'].sort(key=lambda image: image['id'] * 7 % 11)  # as in COCO's files, ids are not sorted
     coco['categories'].append(dict(id=9, name='not a class'))
@@ -64,15 +64,15 @@ def test_metrics_are_those_of_mmdet_for_any_ids(
     if 100 not in kwargs.get('proposal_nums', [100]):  # mmdet has none
         assert expected.pop(f'coco/{kwargs["metric"]}_mAP') == -1
     odd, samples = rewrite(coco, samples, *ways)
-    for one in odd['annotations'] if not has_areas else ():
-        if 'bbox' in kwargs['metric'] or one['iscrowd']:  # those of polygons are rasterized in the fixture
-            one['area'] = None
+    for annotation in odd['annotations'] if not has_areas else ():
+        if 'bbox' in kwargs['metric'] or annotation['iscrowd']:  # those of polygons are rasterized in the fixture
+            annotation['area'] = None
     (tmp_path / 'odd.json').write_text(json.dumps(odd))
-    found = compute(CocoMetric, tmp_path / 'odd.json', samples, **kwargs)
+    actual = compute(CocoMetric, tmp_path / 'odd.json', samples, **kwargs)
     if 100 not in kwargs.get('proposal_nums', [100]):
-        assert 0 < found.pop(f'coco/{kwargs["metric"]}_mAP') <= 1
-    assert list(found) == list(expected) != []
-    np.testing.assert_array_equal(list(found.values()), list(expected.values()))
+        assert 0 < actual.pop(f'coco/{kwargs["metric"]}_mAP') <= 1
+    assert list(actual) == list(expected) != []
+    np.testing.assert_array_equal(list(actual.values()), list(expected.values()))
 
 
 @pytest.mark.parametrize('way', WAYS)
@@ -96,27 +96,27 @@ def test_files_of_predictions_have_the_ids_of_the_annotations(way: str, annotati
 def test_annotations_of_samples_are_counted_without_a_file(way: str, metric: Any, annotations: Path, tmp_path: Path
                                                            ) -> None:
     samples = predict(annotations)
-    for one in samples:
-        found = one['pred_instances']
-        one['instances'] = [dict(bbox=box, bbox_label=label, mask=mask, ignore_flag=index % 5 == 1)
-                            for index, (box, label, mask) in enumerate(zip(
-                                found['bboxes'][::2].tolist(), found['labels'][::2].tolist(), found['masks'][::2],
+    for sample in samples:
+        actual = sample['pred_instances']
+        sample['instances'] = [dict(bbox=box, bbox_label=label, mask=mask, ignore_flag=index % 5 == 1)
+                               for index, (box, label, mask) in enumerate(zip(
+                                actual['bboxes'][::2].tolist(), actual['labels'][::2].tolist(), actual['masks'][::2],
                                 strict=True))]
     expected = compute(MMDetCocoMetric, None, samples, metric=metric)
     _, odd = rewrite(json.loads(annotations.read_text()), samples, way, way, way)
     assert compute(CocoMetric, None, odd, metric=metric, outfile_prefix=f'{tmp_path}/found') == expected != {}
     written = json.loads((tmp_path / 'found.gt.json').read_text())
-    assert [one['id'] for one in written['images']] == [WAYS[way](index) for index in range(1, 11)]
+    assert [image['id'] for image in written['images']] == [WAYS[way](index) for index in range(1, 11)]
 
 
 def test_masks_of_a_head_are_encoded(annotations: Path) -> None:
     """Detectors predict them as `(N, H, W)` bool, also none."""
     samples = predict(annotations)
     expected = compute(CocoMetric, annotations, samples, metric='segm')
-    for one in samples:
-        found = one['pred_instances']
-        found['masks'] = found['scores'].new_tensor(rle.decode(found['masks']).transpose(2, 0, 1) if len(
-            found['masks']) else np.zeros((0, 300, 300))).bool()
+    for sample in samples:
+        actual = sample['pred_instances']
+        actual['masks'] = actual['scores'].new_tensor(rle.decode(actual['masks']).transpose(2, 0, 1) if len(
+            actual['masks']) else np.zeros((0, 300, 300))).bool()
     assert compute(CocoMetric, annotations, samples, metric='segm') == expected
 
 
@@ -144,8 +144,8 @@ def test_mAP_is_of_the_largest_number_unless_100_is_one(annotations: Path, tmp_p
     (dict(format_only=True), 'CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')])
 def test_arguments_that_cannot_be_are_a_sentence(kwargs: dict, fault: str, annotations: Path) -> None:
     samples = predict(annotations)
-    for one in samples:
-        del one['pred_instances']['masks']
+    for sample in samples:
+        del sample['pred_instances']['masks']
     assert refusal(compute, CocoMetric, annotations, samples, **kwargs) == fault
 
 
@@ -176,10 +176,10 @@ def test_only_images_that_were_tested_count_and_each_of_them_once(
         annotations: Path, tmp_path: Path, tested: set[int], again: int, way: str, kwargs: dict) -> None:
     """A dataset may have `indices`, leave images out by `filter_cfg`, have a file of its own, or repeat images."""
     coco, samples = json.loads(annotations.read_text()), predict(annotations, again)
-    samples = [one for one in samples if one['img_id'] in tested]
+    samples = [sample for sample in samples if sample['img_id'] in tested]
     (tmp_path / 'part.json').write_text(json.dumps(dict(
-        coco, images=[one for one in coco['images'] if one['id'] in tested],
-        annotations=[one for one in coco['annotations'] if one['image_id'] in tested])))
+        coco, images=[image for image in coco['images'] if image['id'] in tested],
+        annotations=[annotation for annotation in coco['annotations'] if annotation['image_id'] in tested])))
     expected = compute(MMDetCocoMetric, tmp_path / 'part.json', samples, **kwargs)
     coco, samples = rewrite(coco, samples, way, way, way)
     (tmp_path / 'odd.json').write_text(json.dumps(coco))
@@ -195,17 +195,17 @@ def test_only_images_that_were_tested_count_and_each_of_them_once(
 def test_an_area_that_cannot_be_right_is_not_used(change: Callable[[float], float], with_masks: bool,
                                                   annotations: Path, tmp_path: Path, log: list) -> None:
     coco, samples = json.loads(annotations.read_text()), predict(annotations)
-    for one in coco['annotations']:
+    for annotation in coco['annotations']:
         if not with_masks:
-            del one['segmentation']
+            del annotation['segmentation']
     (tmp_path / 'right.json').write_text(json.dumps(coco))
-    for one in coco['annotations']:
-        one['area'] = change(one['area'])
+    for annotation in coco['annotations']:
+        annotation['area'] = change(annotation['area'])
     (tmp_path / 'wrong.json').write_text(json.dumps(coco))
     metric = ['bbox', 'segm'] if with_masks else 'bbox'
-    expected, found = (compute(CocoMetric, tmp_path / f'{name}.json', samples, metric=metric)
-                       for name in ('right', 'wrong'))
-    assert len({expected[f'coco/bbox_mAP_{size}'] for size in 'sml'}) == 3 and found == expected
+    expected, actual = (compute(CocoMetric, tmp_path / f'{name}.json', samples, metric=metric)
+                        for name in ('right', 'wrong'))
+    assert len({expected[f'coco/bbox_mAP_{size}'] for size in 'sml'}) == 3 and actual == expected
     assert [level for level, text in log if 'has an impossible area in ' in text] == ['WARNING']
 
 
@@ -214,17 +214,17 @@ def test_names_have_the_numbers_of_boxes(limits: Sequence[int], annotations: Pat
     """Lists of any length; pycocotools computes each of them among three."""
     ordered, samples = sorted({*limits}), predict(annotations)
     names = [*(f'AR@{limit}' for limit in ordered), *(f'AR_{size}@{ordered[-1]}' for size in 'sml')]
-    found = compute(CocoMetric, annotations, samples, metric=['bbox', 'proposal'], proposal_nums=limits,
-                    metric_items=names)
-    assert list(found) == [*(f'coco/bbox_{name}' for name in names), *(f'coco/{name}' for name in names)]
+    actual = compute(CocoMetric, annotations, samples, metric=['bbox', 'proposal'], proposal_nums=limits,
+                     metric_items=names)
+    assert list(actual) == [*(f'coco/bbox_{name}' for name in names), *(f'coco/{name}' for name in names)]
     assert all(name in next(text for _, text in log if text.startswith('bbox: ')) for name in names)
     for limit in ordered:
         three = dict(metric='bbox', proposal_nums=(limit, 1001, 1002), metric_items=['AR@100'])
         assert compute(MMDetCocoMetric, annotations, samples, **three) == {
-            'coco/bbox_AR@100': found[f'coco/bbox_AR@{limit}']}
+            'coco/bbox_AR@100': actual[f'coco/bbox_AR@{limit}']}
     most = dict(metric='proposal', proposal_nums=(ordered[-1] - 1, ordered[-1] - 1, ordered[-1]))
-    theirs = [*compute(MMDetCocoMetric, annotations, samples, **most).values()]
-    assert theirs[-3:] == [found[f'coco/{name}'] for name in names[-3:]]
+    reference = [*compute(MMDetCocoMetric, annotations, samples, **most).values()]
+    assert reference[-3:] == [actual[f'coco/{name}'] for name in names[-3:]]
     usual = compute(CocoMetric, annotations, samples, proposal_nums=limits)
     assert 0 < usual['coco/bbox_mAP'] <= 1 and usual['coco/bbox_mAP_50'] > 0
 
@@ -242,7 +242,7 @@ def test_images_of_another_split_are_a_sentence(annotations: Path) -> None:
     """Ids begin anew in each file, so that the same id may mean another image."""
     samples = [dict(one, img_path=f'data/{one["img_id"]}.png') for one in predict(annotations)]
     assert compute(CocoMetric, annotations, samples) == compute(CocoMetric, annotations, predict(annotations))
-    others = [dict(one, img_path=f'data/other/{one["img_id"]}.png') for one in samples]
+    others = [dict(sample, img_path=f'data/other/{sample["img_id"]}.png') for sample in samples]
     assert 'two images in the test have the id 1: data/1.png and data/other/1.png. Test' in refusal(
         compute, CocoMetric, annotations, samples + others)
     samples[3]['img_path'] = 'data/x.png'

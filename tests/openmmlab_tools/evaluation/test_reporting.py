@@ -68,7 +68,7 @@ def test_a_test_writes_a_report_and_a_second_one_is_not_told_apart(
     assert not re.search(r'(src|href)="(?!data:)|<script', text) and text.count('<img') >= 4
     assert 'not significantly different' in text
     suspects = json.loads((second / 'suspects.json').read_text())
-    assert {one['image_id'] for one in suspects['annotations']} <= {one['id'] for one in suspects['images']}
+    assert {one['image_id'] for one in suspects['annotations']} <= {image['id'] for image in suspects['images']}
 
 
 def test_mmengines_own_runner_writes_the_report_that_the_config_asks_for(toy_shapes: Path, trained: Models,
@@ -84,11 +84,11 @@ def test_mmengines_own_runner_writes_the_report_that_the_config_asks_for(toy_sha
 def perfect(toy_shapes: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Detectors predict the annotated boxes; these are options for one that is compared by boxes."""
     coco = json.loads((toy_shapes / 'instances_validation.json').read_text())
-    labels = {one['id']: label for label, one in enumerate(coco['categories'])}
+    labels = {category['id']: label for label, category in enumerate(coco['categories'])}
 
     def predict(self: Any, inputs: Any, samples: list[Any], rescale: bool = True) -> list[Any]:
         for sample in samples:
-            own = [one for one in coco['annotations'] if one['image_id'] == sample.img_id]
+            own = [annotation for annotation in coco['annotations'] if annotation['image_id'] == sample.img_id]
             boxes = torch.tensor([one['bbox'] for one in own]).reshape(-1, 4).float()
             sample.pred_instances = InstanceData(
                 bboxes=torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1), scores=torch.full((len(own),), 0.9),
@@ -179,10 +179,10 @@ def report_of(folder: Path, boxes: list[list[float]], truth: list[dict[str, Any]
     for info in infos[rank::ranks]:
         Path(info['img_path']).parent.mkdir(parents=True, exist_ok=True)
         Image.new('RGB', (64, 48)).save(info['img_path'])
-        found = torch.tensor(boxes).reshape(-1, 6)
+        actual = torch.tensor(boxes).reshape(-1, 6)
         sample = DetDataSample(metainfo=dict(img_path=info['img_path'], ori_shape=(48, 64)))
-        sample.pred_instances = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=found[:, 5].long(),
-                                             masks=torch.zeros(len(found), 48, 64).bool())
+        sample.pred_instances = InstanceData(bboxes=actual[:, :4], scores=actual[:, 4], labels=actual[:, 5].long(),
+                                             masks=torch.zeros(len(actual), 48, 64).bool())
         report.check(sample, gathered.add(sample))
     gathered.merge()
     if rank:
@@ -207,7 +207,7 @@ def test_odd_boxes_and_names_have_a_report(boxes: list[list[float]], flags: list
     assert '<script' not in page and 'token=abc' not in page and not report['is_exact']
     suspects = json.loads((tmp_path / 'report/suspects.json').read_text())['annotations']
     assert len(suspects) == len(NAMES) * (value == 0.5)
-    assert all({'id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'} <= one.keys() for one in suspects)
+    assert all({'id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'} <= suspect.keys() for suspect in suspects)
     assert any('Too few images for intervals' in note for note in report_of(tmp_path, boxes, [], NAMES[:1])[0]['notes'])
 
 
@@ -264,7 +264,7 @@ def test_a_report_with_any_other_value_is_refused_or_compared(tmp_path: Path, is
                                                               ) -> None:
     own = BOX_REPORT if is_boxes else MAP_REPORT
     other = copy.deepcopy(own)
-    container, key = (found := places(other))[place % len(found)]
+    container, key = (actual := places(other))[place % len(actual)]
     if value == 'gone':
         del container[key]
     else:

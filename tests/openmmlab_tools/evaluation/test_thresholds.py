@@ -38,9 +38,9 @@ def pair(objects: list, boxes: list) -> tuple[COCO, COCO]:
     ([(BOX, 1, 0.9), (BOX, 0, 0.8)], [(BOX, 0, True)], []),
     ([(FAR, 1, 0.9)], [(BOX, 0, True), (FAR, 1, False)], [(1, 1)])])
 def test_boxes_are_matched_in_the_order_of_their_scores(boxes: list, objects: list, pairs: list) -> None:
-    found = match(*pair(objects, boxes), within_classes=False)
-    assert sorted(zip(found.true.tolist(), found.predicted.tolist(), strict=True)) == sorted(pairs)
-    assert found.objects.tolist() == [sum(one[1] == label and not one[2] for one in objects) for label in (0, 1)]
+    actual = match(*pair(objects, boxes), within_classes=False)
+    assert sorted(zip(actual.true.tolist(), actual.predicted.tolist(), strict=True)) == sorted(pairs)
+    assert actual.objects.tolist() == [sum(one[1] == label and not one[2] for one in objects) for label in (0, 1)]
 
 
 @pytest.mark.parametrize('objects, boxes, best', [
@@ -96,10 +96,10 @@ def test_a_later_test_with_the_best_f1_does_not_take_back_a_promise(tmp_path: Pa
     for number, promised in enumerate([None, (0.5, 0.2), (0.9944, 0.1), None]):
         (tmp_path / f'test/{number}').mkdir(parents=True)
         write_thresholds(tmp_path / f'test/{number}', model, ['cat', 'dog'], best, promised)
-    found = find_thresholds([tmp_path], model)
-    assert found == (tmp_path / 'test/2/thresholds.json', dict(cat=0.9944, dog=0.9944), 0.1, 0.95)
-    assert found.told.endswith('chosen to miss at most 10.0% of the objects of new images, with a confidence of 95%')
-    content = json.loads(found.file.read_text())
+    actual = find_thresholds([tmp_path], model)
+    assert actual == (tmp_path / 'test/2/thresholds.json', dict(cat=0.9944, dog=0.9944), 0.1, 0.95)
+    assert actual.told.endswith('chosen to miss at most 10.0% of the objects of new images, with a confidence of 95%')
+    content = json.loads(actual.file.read_text())
     assert content['purpose'] == 'at most missed' and content['best_f1']['cat'] == dict(score_thr=0.1075, f1=0.5)
     assert json.loads((tmp_path / 'test/3/thresholds.json').read_text())['purpose'] == 'best F1'
     write_thresholds(tmp_path, model, ['cat', 'dog'], best)

@@ -20,10 +20,10 @@ LIMITS = [1, 3, 100]
 
 
 def entries_of(samples: list[dict], decimals: int) -> list[dict]:
-    return [dict(image_id=one['img_id'], category_id=int(label) + 5, score=round(float(score), decimals),
+    return [dict(image_id=sample['img_id'], category_id=int(label) + 5, score=round(float(score), decimals),
                  bbox=[*box[:2].tolist(), *(box[2:] - box[:2]).tolist()])
-            for one in samples for box, label, score in zip(*map(
-                one['pred_instances'].get, ('bboxes', 'labels', 'scores')), strict=True)]
+            for sample in samples for box, label, score in zip(*map(
+                sample['pred_instances'].get, ('bboxes', 'labels', 'scores')), strict=True)]
 
 
 def precision(annotations: Path, boxes: list[dict]) -> np.ndarray:
@@ -69,12 +69,12 @@ def test_a_class_with_equal_scores_does_not_change_the_others(annotations: Path)
 @pytest.mark.parametrize('decimals', [0, 1])
 def test_the_metric_and_the_report_agree_on_equal_scores(annotations: Path, decimals: int) -> None:
     samples, coco = predict(annotations), json.loads(annotations.read_text())
-    for one in samples:
-        one['pred_instances']['scores'] = one['pred_instances']['scores'].round(decimals=decimals)
+    for sample in samples:
+        sample['pred_instances']['scores'] = sample['pred_instances']['scores'].round(decimals=decimals)
     values = compute(CocoMetric, annotations, samples)
     boxes = [dict(one, category_id=one['category_id'] - 4, id=number, area=one['bbox'][2] * one['bbox'][3])
              for number, one in enumerate(entries_of(samples, 9), start=1)]
     report = summarize(Boxes(CLASSES, coco['images'], [
-        dict(one, category_id=one['category_id'] - 4) for one in coco['annotations']], boxes))
+        dict(annotation, category_id=annotation['category_id'] - 4) for annotation in coco['annotations']], boxes))
     for name, metric in (('AP', 'mAP'), ('AP50', 'mAP_50'), ('AP75', 'mAP_75')):
         assert report['metrics']['bbox'][name][0] == pytest.approx(values[f'coco/bbox_{metric}'], abs=5.01e-4)

@@ -185,12 +185,12 @@ def test_a_copy_of_a_work_dir_leaves_the_best_checkpoint_of_the_original_alone(r
     dict(interval=4, by_epoch=True, save_last=False), dict(interval=5, save_best='mIoU', max_keep_ckpts=2),
     dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less')])
 def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], tmp_path: Path) -> None:
-    ours, theirs = (Run(tmp_path / kind) for kind in ('openmmlab_tools.DurableCheckpointHook', 'CheckpointHook'))
-    for run in (ours, theirs):
+    ours, reference = (Run(tmp_path / kind) for kind in ('openmmlab_tools.DurableCheckpointHook', 'CheckpointHook'))
+    for run in (ours, reference):
         Path(run.work_dir).mkdir()
         hook = build(run, type=Path(run.work_dir).name, **settings)
         run.train(hook, [0.5, 0.4, 0.9, 0.3, 0.2, 0.1, 0.95, 0.96, 0.1, 0.2])
-    assert files(ours) == files(theirs) != []
+    assert files(ours) == files(reference) != []
 
 
 def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
         dict(best_score=1 / 3, palette=[[0, 1, 2], [3, 4, 5]]))
     hook.after_load_checkpoint(None, read)
     assert list(hub['log_scalars']) == list(buffers)
-    for buffer, found in zip(buffers.values(), hub['log_scalars'].values(), strict=True):
-        assert found.max_length == buffer.max_length
-        for theirs, ours in zip(buffer.data, found.data, strict=True):
+    for buffer, log_scalar in zip(buffers.values(), hub['log_scalars'].values(), strict=True):
+        assert log_scalar.max_length == buffer.max_length
+        for theirs, ours in zip(buffer.data, log_scalar.data, strict=True):
             assert ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()

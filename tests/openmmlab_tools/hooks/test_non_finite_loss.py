@@ -133,12 +133,12 @@ def test_a_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(
         monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(MMLogger, 'warning', lambda self, message, *args: said.append(message))
-    found = []
+    actual = []
     for numbers in (bad, good := [number for number in bad if math.isfinite(number)]):
         torch.manual_seed(0)
         runner(folder := tmp_path / str(len(numbers)), numbers, interval=len(numbers), **loop).train()
-        found.append(weight(folder, len(numbers)))
-    assert good and torch.equal(*found)
+        actual.append(weight(folder, len(numbers)))
+    assert good and torch.equal(*actual)
     assert [message for message in said if message.startswith('Bad')] == [
         f'Bad iteration ({row} in a row, 3 end training): in iteration {i} loss_b is {value} (image {i}.jpg), and the '
         'update is not applied.' for row, i, value in warnings]

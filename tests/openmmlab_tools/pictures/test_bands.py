@@ -52,9 +52,9 @@ def test_tiff_is_read_as_it_was_written(dtype: str, height: int, width: int, cha
     if not is_unnamed:
         values, how = (values, how) if channels > 1 else (planes[0], {})
         how = dict(how, photometric='minisblack')
-    found = check(tiff(values, **how, compression='zlib' if packed else None, bigtiff=is_big), expected)
+    actual = check(tiff(values, **how, compression='zlib' if packed else None, bigtiff=is_big), expected)
     if not is_unnamed:  # mmcv reads the first page
-        assert found.is_plain == (dtype == 'uint8' and (channels == 1 or (channels == 3 and where != 'pages')))
+        assert actual.is_plain == (dtype == 'uint8' and (channels == 1 or (channels == 3 and where != 'pages')))
 
 
 @pytest.mark.parametrize('channels', [1, 3, 4])

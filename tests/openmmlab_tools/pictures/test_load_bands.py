@@ -62,14 +62,14 @@ def test_moments_of_images_are_those_of_all_their_values(channels: int, number: 
     images = [(rng.normal(offset, 10, (4 + index, 3, channels))).astype(np.float32) for index in range(number)]
     if has_empty:
         images[0][0, 0] = np.nan
-    found = joined(map(moments_of, images))
+    actual = joined(map(moments_of, images))
     values = np.concatenate([image.reshape(-1, channels) for image in images]).astype(np.float64)
-    for measured, expected in ((found.mean, np.nanmean), (found.std, np.nanstd), (found.least, np.nanmin),
-                               (found.most, np.nanmax)):
+    for measured, expected in ((actual.mean, np.nanmean), (actual.std, np.nanstd), (actual.least, np.nanmin),
+                               (actual.most, np.nanmax)):
         np.testing.assert_allclose(measured, expected(values, axis=0), rtol=1e-5)
-    assert (found.empty > 0) == has_empty
+    assert (actual.empty > 0) == has_empty
 
 
 def test_a_channel_of_one_value_can_be_normalized() -> None:
-    found = moments_of(np.full((3, 3, 2), 0.1, np.float32))
-    assert found.std == [1, 1] and moments_of(np.full((3, 3, 1), np.nan)).mean == [0]
+    actual = moments_of(np.full((3, 3, 2), 0.1, np.float32))
+    assert actual.std == [1, 1] and moments_of(np.full((3, 3, 1), np.nan)).mean == [0]

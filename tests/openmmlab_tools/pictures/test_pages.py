@@ -30,9 +30,9 @@ def test_each_page_is_an_image_and_where_one_is_read_several_are_told(
     path = tmp_path / name
     first, *more = (Image.new('RGB', (40, 30), (grey,) * 3).convert(mode) for grey in GREYS)
     first.save(path, save_all=True, append_images=more, **settings)
-    found = pages(path)
-    assert [page for page, _ in found] == [f'{name}_00000{number}' for number in (1, 2, 3)]
-    for (_, image), grey in zip(found, GREYS, strict=True):
+    actual = pages(path)
+    assert [page for page, _ in actual] == [f'{name}_00000{number}' for number in (1, 2, 3)]
+    for (_, image), grey in zip(actual, GREYS, strict=True):
         assert image.shape == (30, 40, 3)
         if mode not in ('1', 'I;16'):  # black and white in turn, and too dark for eight bits
             assert (image == grey).all()

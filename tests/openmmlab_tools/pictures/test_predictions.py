@@ -34,16 +34,16 @@ MASK[5:15, 10:30] = 1
     (0.3, [0, 1, 2]), (0.4, [0]), ({'dog': 0.5}, [0, 1]), ({'cat': 0.8}, [0, 2]), ({}, [0, 1, 2]),
     ({'cat': 0.3, '': 0.95}, [1])])
 def test_thresholds_are_a_number_or_by_class(score_thr: float | dict, kept: list[int]) -> None:
-    found = OBJECTS.above(score_thr)
-    assert np.array_equal(found.boxes, OBJECTS.boxes[kept]) and np.array_equal(found.labels, OBJECTS.labels[kept])
+    actual = OBJECTS.above(score_thr)
+    assert np.array_equal(actual.boxes, OBJECTS.boxes[kept]) and np.array_equal(actual.labels, OBJECTS.labels[kept])
 
 
 def test_the_boxes_that_are_predicted_are_painted_and_nothing_else(tmp_path: Path) -> None:
     pixels = random_image(tmp_path / 'a.png', 120, 160)
-    found = Prediction((120, 160), ('cat',), np.float32([[10, 10, 90, 50]]), np.array([0]), np.float32([0.9]),
-                       image=tmp_path / 'a.png', palette=[(220, 20, 60)])
-    painted = found.plot()
-    is_line = (abs(painted - np.array(found.palette[0])) <= 255 / 5 + 1).all(axis=2)  # a fifth of the image is seen
+    actual = Prediction((120, 160), ('cat',), np.float32([[10, 10, 90, 50]]), np.array([0]), np.float32([0.9]),
+                        image=tmp_path / 'a.png', palette=[(220, 20, 60)])
+    painted = actual.plot()
+    is_line = (abs(painted - np.array(actual.palette[0])) <= 255 / 5 + 1).all(axis=2)  # a fifth of the image is seen
     for side in (10, 50):
         assert is_line[side - MOVED:side + MOVED + 1, 10:90].any(axis=0).all()
     for side in (10, 90):
@@ -54,9 +54,9 @@ def test_the_boxes_that_are_predicted_are_painted_and_nothing_else(tmp_path: Pat
     # Names and scores, which can be left out.
     inside = np.s_[14:46, 14:86]
     assert is_painted(painted, pixels)[inside].any()
-    assert not is_painted(found.plot(labels=False), pixels)[inside].any()
-    assert not is_painted(found.plot(0.9), pixels).any()
-    found.save(tmp_path / 'out.png')
+    assert not is_painted(actual.plot(labels=False), pixels)[inside].any()
+    assert not is_painted(actual.plot(0.9), pixels).any()
+    actual.save(tmp_path / 'out.png')
     assert np.array_equal(read_image(tmp_path / 'out.png'), painted)
 
 
@@ -78,27 +78,27 @@ def test_boxes_far_outside_of_the_image_are_painted_where_they_are_inside() -> N
 @pytest.mark.parametrize('side, labels, expected', [(100, True, False), (200, True, True), (200, False, False)])
 def test_names_are_written_on_a_label_map_where_they_are_legible(side: int, labels: bool, expected: bool) -> None:
     size = side, side + 1
-    found = Prediction(size, ('a',), label_map=np.zeros(size, np.uint8), image=np.zeros((*size, 3), np.uint8))
+    actual = Prediction(size, ('a',), label_map=np.zeros(size, np.uint8), image=np.zeros((*size, 3), np.uint8))
     with patch('matplotlib.axes.Axes.text') as text:
-        assert found.plot(labels=labels).shape == (*size, 3)
+        assert actual.plot(labels=labels).shape == (*size, 3)
     assert text.called is expected
 
 
 def test_supervision_has_boxes_masks_and_names() -> None:
     supervision = pytest.importorskip('supervision')
-    found = replace(OBJECTS, masks=[encoded(MASK * 0), encoded(MASK), encoded(MASK)]).to_supervision()
-    assert isinstance(found, supervision.Detections) and np.array_equal(found.xyxy, OBJECTS.boxes)
-    assert [*found.data['class_name']] == ['dog', 'cat', 'dog'] and np.array_equal(found.mask[2], MASK)
+    actual = replace(OBJECTS, masks=[encoded(MASK * 0), encoded(MASK), encoded(MASK)]).to_supervision()
+    assert isinstance(actual, supervision.Detections) and np.array_equal(actual.xyxy, OBJECTS.boxes)
+    assert [*actual.data['class_name']] == ['dog', 'cat', 'dog'] and np.array_equal(actual.mask[2], MASK)
     assert len(NONE.to_supervision()) == 0
     assert 'the prediction of image is a label map, which supervision' in refusal(LABEL_MAP.to_supervision)
 
 
 def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
     file, plain = tmp_path / 'predictions.json', OBJECTS.above(0.5)
-    found = {'a.png': NONE, 'b.png': replace(plain, masks=[encoded(MASK)]), 'c.png': plain}
-    file.write_text(json.dumps(to_coco(found)))
+    actual = {'a.png': NONE, 'b.png': replace(plain, masks=[encoded(MASK)]), 'c.png': plain}
+    file.write_text(json.dumps(to_coco(actual)))
     coco = COCO(file)
-    assert {image['id']: image['file_name'] for image in coco.loadImgs(coco.getImgIds())} == dict(enumerate(found, 1))
+    assert {image['id']: image['file_name'] for image in coco.loadImgs(coco.getImgIds())} == dict(enumerate(actual, 1))
     results = coco.loadRes(coco.dataset['annotations'])
     assert not results.getAnnIds(imgIds=[1])
     with_mask, without = results.loadAnns(results.getAnnIds())

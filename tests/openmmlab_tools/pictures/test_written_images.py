@@ -20,9 +20,9 @@ SIZE = 160, 200
 def detected(pred: str = 'pred_instances', **more: Any) -> DetDataSample:
     """Has annotated a box, and found one beside it, with a mask."""
     box = dict(bboxes=torch.tensor([[20., 40, 70, 90]]), labels=torch.tensor([1]))
-    found = InstanceData(bboxes=box['bboxes'] + 50, labels=box['labels'], scores=torch.tensor([0.9]),
-                         masks=torch.ones(1, *SIZE, dtype=torch.bool).triu())
-    return DetDataSample(metainfo=more, **{'gt_instances': InstanceData(**box), pred: found})
+    actual = InstanceData(bboxes=box['bboxes'] + 50, labels=box['labels'], scores=torch.tensor([0.9]),
+                          masks=torch.ones(1, *SIZE, dtype=torch.bool).triu())
+    return DetDataSample(metainfo=more, **{'gt_instances': InstanceData(**box), pred: actual})
 
 
 @pytest.mark.parametrize('make', [

@@ -27,8 +27,8 @@ def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool,
     known, names = dict(cfg.test_dataloader.dataset.metainfo), list(cfg.test_dataloader.dataset.metainfo.classes)
     meta = dict(dataset_meta=dict(known, classes=names[::-1])) if is_known else {}
     torch.save(dict(state_dict=read_checkpoint(checkpoint)['state_dict'], meta=meta), tmp_path / 'a.pth')
-    found, = infer(build_inferencer(cfg, tmp_path / 'a.pth', 'cpu'), image)
-    assert list(found.classes) == (names[::-1] if is_known else names)
+    actual, = infer(build_inferencer(cfg, tmp_path / 'a.pth', 'cpu'), image)
+    assert list(actual.classes) == (names[::-1] if is_known else names)
     # The libraries would say that they use the classes of another data set.
     assert not [one for one in recwarn if 'by default' in str(one.message)]
 
@@ -70,7 +70,7 @@ def test_what_would_go_wrong_in_silence_is_refused_before_the_model_is_built(
 def test_predicts_paths_and_arrays_of_any_size_alike(scope: str, trained: Models, image: Path, tmp_path: Path) -> None:
     small = random_image(tmp_path / 'small.png', 70, 51)
     images = [read_image(image), image, small, str(image)]
-    alone = [predict(one, *trained[scope], device='cpu')[0] for one in images]
+    alone = [predict(image, *trained[scope], device='cpu')[0] for image in images]
     assert [one.size for one in alone] == [(100, 200), (100, 200), (70, 51), (100, 200)]
     for batch_size in (1, 2):
         for one, other in zip(predict(images, *trained[scope], 'cpu', batch_size), alone, strict=True):
@@ -111,11 +111,11 @@ def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path
     scopes = ['mmdet', 'mmseg'] * 4
     alone = {scope: predict(image, *trained[scope], 'cpu')[0] for scope in trained}
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda scope: predict([image, image], *trained[scope], 'cpu'), scopes)
-        for scope, predictions in zip(scopes, found, strict=True):
-            for one in predictions:
+        actual = pool.map(lambda scope: predict([image, image], *trained[scope], 'cpu'), scopes)
+        for scope, predictions in zip(scopes, actual, strict=True):
+            for prediction in predictions:
                 for name in ('boxes', 'labels', 'scores', 'label_map'):
-                    np.testing.assert_array_equal(getattr(one, name), getattr(alone[scope], name))
+                    np.testing.assert_array_equal(getattr(prediction, name), getattr(alone[scope], name))
 
 
 def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image: Path) -> None:

@@ -56,8 +56,8 @@ def test_pixels_are_those_of_pillow_arrays_and_tensors(folder: Path) -> None:
     chw = torch.from_numpy(pixels).permute(2, 0, 1)
     with Image.open(folder / 'a.png') as opened:
         for source in (pixels, opened, Image.fromarray(pixels), chw, chw[None].double() / 255, (chw for _ in range(1))):
-            (_, found), = images_of(source)
-            assert found.dtype == np.uint8 and np.array_equal(found, pixels)
+            (_, actual), = images_of(source)
+            assert actual.dtype == np.uint8 and np.array_equal(actual, pixels)
     assert len(images_of(torch.zeros(4, 3, 8, 8))) == 4
 
 
@@ -138,8 +138,8 @@ def test_an_address_is_fetched_if_that_is_allowed(folder: Path, monkeypatch: pyt
     with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'http://127.0.0.1:{server.server_port}'
-        (name, found), = images_of(f'{address}/a.png?x=1', urls=True)
-        assert name == 'a.png' and np.array_equal(found, read_image(folder / 'a.png'))
+        (name, actual), = images_of(f'{address}/a.png?x=1', urls=True)
+        assert name == 'a.png' and np.array_equal(actual, read_image(folder / 'a.png'))
         for file, most, urls, told in (
                 ('a.png', 600, False, 'is an address, but images are only downloaded with urls=True'),
                 ('no.png', 600, True, 'HTTPError: HTTP Error 404'),
@@ -196,11 +196,11 @@ JUNK = st.one_of(
 @given(st.recursive(JUNK, lambda inner: st.lists(inner, max_size=3), max_leaves=3), st.booleans())
 def test_any_source_is_images_or_one_sentence(source: object, as_rgb: bool) -> None:
     try:
-        found = [page for named in islice(images_of(source, False, as_rgb), 3) for page in pages_of(named, as_rgb)]
+        actual = [page for named in islice(images_of(source, False, as_rgb), 3) for page in pages_of(named, as_rgb)]
     except UserError as error:
         assert '\n' not in printable(error) and len(str(error)) < 10_000
     else:
-        for _, image in found:
+        for _, image in actual:
             if isinstance(image, np.ndarray):
                 assert image.ndim == 3 and image.size and image.dtype.kind in 'uif'
                 assert not as_rgb or (image.dtype == np.uint8 and image.shape[2] == 3)

@@ -132,6 +132,6 @@ def _told(data: LabelledData) -> list[str]:
 
 
 def _trained(data: LabelledData) -> Any:
-    return {split: [(one.path.name, sorted((other.name, other.keys['bbox']) for other in one.objects))
-                    for one in pictures]
+    return {split: [(picture.path.name, sorted((other.name, other.keys['bbox']) for other in picture.objects))
+                    for picture in pictures]
             for split, pictures in data.splits.items()}

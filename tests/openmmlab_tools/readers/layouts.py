@@ -188,8 +188,8 @@ def reversed_categories(split: str, content: dict[str, Any]) -> None:
     """Categories of the validation are in another order, with other numbers."""
     if split == 'val':
         content['categories'] = [dict(id=7, name='dog'), dict(id=3, name='cat')]
-        for one in content['annotations']:
-            one['category_id'] = {1: 3, 2: 7}[one['category_id']]
+        for annotation in content['annotations']:
+            annotation['category_id'] = {1: 3, 2: 7}[annotation['category_id']]
 
 
 def bare(split: str, content: dict[str, Any]) -> None:
@@ -203,19 +203,19 @@ def bare(split: str, content: dict[str, Any]) -> None:
 def coco_panoptic(root: Path) -> None:
     for split in ('train', 'val'):
         content = coco_of(split)
-        for one, image in zip(content['annotations'], content['images'], strict=True):
-            category, number = one.pop('category_id'), 300 + one['id']
+        for annotation, image in zip(content['annotations'], content['images'], strict=True):
+            category, number = annotation.pop('category_id'), 300 + annotation['id']
             pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
             pixels[...] = (5, 0, 0)
             pixels[TOP:BOTTOM, LEFT:RIGHT] = (number % 256, number // 256, 0)
             name = Path(image['file_name']).stem
             save(root / f'annotations/panoptic_{split}2017/{name}.png', pixels)
             save(root / f'{split}2017/{name}.jpg', PIXELS)
-            one.clear()
-            one.update(image_id=image['id'], file_name=f'{name}.png', segments_info=[
+            annotation.clear()
+            annotation.update(image_id=image['id'], file_name=f'{name}.png', segments_info=[
                 dict(id=number, category_id=category, iscrowd=0, bbox=[], area=1),
                 dict(id=5, category_id=9, iscrowd=0)])
-        content['categories'] = [dict(one, isthing=1) for one in content['categories']] + [
+        content['categories'] = [dict(category, isthing=1) for category in content['categories']] + [
             dict(id=9, name='sky', isthing=0)]
         text(root / f'annotations/panoptic_{split}2017.json', json.dumps(content))
 

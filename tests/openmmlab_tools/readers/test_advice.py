@@ -27,8 +27,8 @@ def test_without_an_object_the_account_says_why(write: layouts.Write, words: str
 
 def test_images_of_lvis_are_found_by_their_address(tmp_path: Path) -> None:
     def change(split: str, content: dict) -> None:
-        for one in content['images']:
-            one['coco_url'] = f'http://images.cocodataset.org/{split}2017/{one.pop("file_name")}'
+        for image in content['images']:
+            image['coco_url'] = f'http://images.cocodataset.org/{split}2017/{image.pop("file_name")}'
 
     layouts.coco(tmp_path, change)
     data = find_data(tmp_path)
@@ -40,7 +40,7 @@ def test_images_of_lvis_are_found_by_their_address(tmp_path: Path) -> None:
 def brush(pixels: np.ndarray, lengths: tuple[int, ...] = (3, 4, 8, 16), most: int = 2**16) -> list[int]:
     """Packs a mask, `(H, W)`, uint8, as Label Studio's brush does: runs of equal values, and others as they are."""
     values = np.repeat(pixels.ravel(), 4)
-    bits = f'{len(values):032b}{7:05b}' + ''.join(f'{one - 1:04b}' for one in lengths)
+    bits = f'{len(values):032b}{7:05b}' + ''.join(f'{length - 1:04b}' for length in lengths)
     starts = [0, *(np.flatnonzero(np.diff(values.astype(int))) + 1).tolist(), len(values)]
     for start, end in itertools.pairwise(starts):
         while start < end:
@@ -68,11 +68,11 @@ def test_brush_masks_of_label_studio_are_read(tmp_path: Path) -> None:
     value = dict(format='rle', rle=brush(layouts.label_map(255)))
     layouts.label_studio('brushlabels', value)(tmp_path)
     data = find_data(tmp_path)
-    masks = [other.keys['segmentation'] for pictures in data.splits.values() for one in pictures
-             for other in one.objects]
+    masks = [other.keys['segmentation'] for pictures in data.splits.values() for picture in pictures
+             for other in picture.objects]
     assert len(masks) == 4 and task_for(data, None, None) == 'instances'
-    for one in masks:
-        np.testing.assert_array_equal(coco_mask.decode(one), layouts.label_map())
+    for mask in masks:
+        np.testing.assert_array_equal(coco_mask.decode(mask), layouts.label_map())
     value['rle'] = [1, 2]
     layouts.label_studio('brushlabels', value)(tmp_path)
     assert 'has a brush mask that cannot be read (it ends after 16 bits): export it' in refusal(find_data, tmp_path)

@@ -56,10 +56,10 @@ def write(root: Path, name: str, content: str, encoding: str = 'utf-8') -> None:
 def test_tables_are_read(name: str, content: str, encoding: str, tmp_path: Path) -> None:
     write(tmp_path, name, content, encoding)
     data = find_data(tmp_path)
-    found = {one.path.stem: one for pictures in data.splits.values() for one in pictures}
-    assert data.form == 'boxes in CSV files' and data.classes == ['cat', 'dog'] and {*found} == {*'ab'}
+    actual = {picture.path.stem: picture for pictures in data.splits.values() for picture in pictures}
+    assert data.form == 'boxes in CSV files' and data.classes == ['cat', 'dog'] and {*actual} == {*'ab'}
     for stem, name in (('a', 'cat'), ('b', 'dog')):
-        [one] = found[stem].objects
+        [one] = actual[stem].objects
         assert one.name == name and one.keys['bbox'] == [10, 20, 20, 30]
 
 

@@ -119,13 +119,13 @@ def check(root: Path, path: Path, before: LabelledData) -> None:
     except UserError as error:
         assert '\n' not in str(error) and path.name in str(error), error
         return
-    found = data.account.files
-    assert found and sum(found.numbers) == len(files_below(root))
-    assert sorted(one for names in (*found.used.values(), *found.left_out.values()) for one in names) == sorted(
+    actual = data.account.files
+    assert actual and sum(actual.numbers) == len(files_below(root))
+    assert sorted(name for names in (*actual.used.values(), *actual.left_out.values()) for name in names) == sorted(
         files_below(root))
-    if any(name in names for names in found.left_out.values()):
-        pattern = next(pattern for pattern, names in found.left_out.items() if name in names)
-        assert pattern in found.sentence(99)
+    if any(name in names for names in actual.left_out.values()):
+        pattern = next(pattern for pattern, names in actual.left_out.items() if name in names)
+        assert pattern in actual.sentence(99)
         told = [line for line in sentences(data) if line not in sentences(before)]
         assert content_of(data) == content_of(before) or any(path.name in line for line in told)
 
@@ -133,9 +133,9 @@ def check(root: Path, path: Path, before: LabelledData) -> None:
 @given(st.lists(st.from_regex(r'([ab]/)?[a-z0-9_]{1,6}(_mask)?(\.(png|txt))?', fullmatch=True), unique=True,
                 max_size=60))
 def test_patterns_hold_each_file_once(names: list[str]) -> None:
-    found = to_patterns(names)
-    assert sorted(name for own in found.values() for name in own) == sorted(names)
-    assert all(len(own) > 1 or pattern == own[0] for pattern, own in found.items())
+    actual = to_patterns(names)
+    assert sorted(name for own in actual.values() for name in own) == sorted(names)
+    assert all(len(own) > 1 or pattern == own[0] for pattern, own in actual.items())
 
 
 # Layouts in which no folder or file names a split
@@ -194,7 +194,7 @@ def write_flat(layout: str, root: Path) -> None:
 
 
 def splits_of(data: LabelledData) -> dict[str, str]:
-    return {split: ''.join(one.path.stem for one in pictures) for split, pictures in data.splits.items()}
+    return {split: ''.join(picture.path.stem for picture in pictures) for split, pictures in data.splits.items()}
 
 
 def as_table(names: str, split: str) -> str:
@@ -294,9 +294,9 @@ def test_images_that_no_record_names_are_left_out_by_name(layout: str, tmp_path:
 
 
 def left_out(root: Path, options: ReadingOptions = DEFAULTS) -> set[str]:
-    found = find_data(root, options).account.files
-    assert found
-    return {*found.left_out}
+    actual = find_data(root, options).account.files
+    assert actual
+    return {*actual.left_out}
 
 
 def test_a_second_kind_of_labels_is_named(tmp_path: Path) -> None:

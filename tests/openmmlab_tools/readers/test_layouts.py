@@ -129,9 +129,9 @@ def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Pa
                  'val: ../elsewhere/images/val\nnames: {0: no, 1: 007}')
     data = find_data(tmp_path / 'data/my.yaml')
     assert [layouts.stems(data.splits[split]) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
-    found = layouts.loaded(data, tmp_path / 'out')['train']
-    assert len(found.get_data_info(0)['instances']) == 1 and found.metainfo['classes'] == ('no', '007')
-    assert Path(found.get_data_info(0)['img_path']).is_file()
+    actual = layouts.loaded(data, tmp_path / 'out')['train']
+    assert len(actual.get_data_info(0)['instances']) == 1 and actual.metainfo['classes'] == ('no', '007')
+    assert Path(actual.get_data_info(0)['img_path']).is_file()
 
 
 def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_colours_that_no_table_has_mean_no_class(tmp_path: Path) -> None:
     data = read(layouts.maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', layouts.coloured, 'classes.txt',
                              'sky 0 0 0\nsea 9 9 9'), tmp_path / 'data')
     assert any('1 colours of label maps are not in classes.txt, such as (200, 30, 10)' in line for line in data.notes)
-    found = layouts.loaded(data, tmp_path / 'out')['val']
-    assert np.unique(found[0]['gt_seg_map']).tolist() == [0, 255]
-    assert found.metainfo['palette'] == [(0, 0, 0), (9, 9, 9)]
+    actual = layouts.loaded(data, tmp_path / 'out')['val']
+    assert np.unique(actual[0]['gt_seg_map']).tolist() == [0, 255]
+    assert actual.metainfo['palette'] == [(0, 0, 0), (9, 9, 9)]
 
 
 @pytest.mark.parametrize('has_images_of_one_id', [False, True])
@@ -222,5 +222,5 @@ def test_areas_that_cannot_be_right_are_corrected(tmp_path: Path) -> None:
     layouts.coco(tmp_path, change=lambda split, content: [one.update(area=0.02) for one in content['annotations']])
     data = find_data(tmp_path)
     written = json.loads((tmp_path / 'out' / write_labels(tmp_path / 'out', data)['train']['ann_file']).read_text())
-    assert {one['area'] for one in written['annotations']} == {600}
+    assert {annotation['area'] for annotation in written['annotations']} == {600}
     assert any('instances_train2017.json has an impossible area in ' in note for note in data.notes)

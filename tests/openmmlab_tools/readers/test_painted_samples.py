@@ -12,7 +12,7 @@ def test_a_part_of_many_objects_is_painted_and_the_title_tells_how_many(data: Pa
     file = data / 'instances_training.json'
     coco = json.loads(file.read_text())
     first, second, *_ = coco['images']
-    few, many = (next(one for one in coco['annotations'] if one['image_id'] == image['id'])
+    few, many = (next(annotation for annotation in coco['annotations'] if annotation['image_id'] == image['id'])
                  for image in (first, second))
     coco['annotations'] = [dict(few, id=1), *(dict(many, id=number) for number in range(2, 20 * MOST + 3))]
     file.write_text(json.dumps(coco))

@@ -37,9 +37,9 @@ UNNAMED = {
 def test_label_maps_of_public_data_are_found(images: str, labels: str, tmp_path: Path) -> None:
     layouts.maps(images, labels)(tmp_path)
     data = find_data(tmp_path)
-    found = {(one.path, one.label_map and one.label_map.path) for pictures in data.splits.values() for one in pictures}
-    assert found == {(tmp_path / images.format(stem, split), tmp_path / labels.format(stem, split))
-                     for _, _, stem, split in layouts.samples()}
+    actual = {(one.path, one.label_map and one.label_map.path) for pictures in data.splits.values() for one in pictures}
+    assert actual == {(tmp_path / images.format(stem, split), tmp_path / labels.format(stem, split))
+                      for _, _, stem, split in layouts.samples()}
     is_told = any('colours are taken for label maps of others, such as' in note for note in data.notes)
     assert is_told == ((images, labels) in UNNAMED.values())
 

@@ -93,9 +93,9 @@ def test_segments_of_stuff_are_in_the_account(isthing: int | None, words: str, t
     layouts.coco_panoptic(tmp_path)
     for path in (tmp_path / 'annotations').glob('*.json'):
         content = json.loads(path.read_text())
-        for one in content['categories']:
-            if one['name'] == 'sky' and isthing is None:
-                del one['isthing']
+        for category in content['categories']:
+            if category['name'] == 'sky' and isthing is None:
+                del category['isthing']
         path.write_text(json.dumps(content))
     data = find_data(tmp_path)
     assert says(data, ' of 8 objects are used') and says(data, words)
@@ -104,8 +104,8 @@ def test_segments_of_stuff_are_in_the_account(isthing: int | None, words: str, t
 
 def test_objects_without_a_mask_are_named_with_both_remedies(tmp_path: Path) -> None:
     def change(split: str, content: dict[str, Any]) -> None:
-        for one in content['annotations']:
-            one['segmentation'] = [np.ravel(POLYGON).tolist()]
+        for annotation in content['annotations']:
+            annotation['segmentation'] = [np.ravel(POLYGON).tolist()]
         if split == 'train':
             del content['annotations'][0]['segmentation']
 
@@ -126,7 +126,7 @@ def studio(*results: list[dict[str, Any]], **more: Any) -> layouts.Write:
         for name in 'abcd':
             save(root / f'{name}.png', PIXELS)
         text(root / 'project.json', json.dumps([dict(
-            id=index, data=dict(image=f'{name}.png'), annotations=[dict(result=one) for one in results], **more)
+            id=index, data=dict(image=f'{name}.png'), annotations=[dict(result=result) for result in results], **more)
             for index, name in enumerate('abcd')]))
     return write
 
@@ -210,8 +210,8 @@ def test_zero_means_no_class_in_ade20k(tmp_path: Path) -> None:
     data = find_data(tmp_path / 'data')
     assert (len(data.classes), data.classes[0], data.classes[12]) == (150, 'wall', 'person')
     assert says(data, 'The files have names as in ADE20K, so 0 means no class')
-    found = layouts.loaded(data, tmp_path / 'out')['train'][0]['gt_seg_map']
-    np.testing.assert_array_equal(found, np.where(pixels, 12, 255))
+    actual = layouts.loaded(data, tmp_path / 'out')['train'][0]['gt_seg_map']
+    np.testing.assert_array_equal(actual, np.where(pixels, 12, 255))
     text(tmp_path / 'names.txt', '\n'.join(f'n{index}' for index in range(14)))
     named = find_data(tmp_path / 'data', ReadingOptions(colours=tmp_path / 'names.txt'))
     assert named.classes == [f'n{index}' for index in range(14)]

@@ -190,7 +190,7 @@ def test_a_tool_is_named(tool: str, name: str, content: Any, indent: int | None,
 
 
 def test_each_tool_has_a_sample() -> None:
-    assert {one.name for one in TOOLS if not one.layout} == {tool for tool, *_ in SAMPLES}
+    assert {tool.name for tool in TOOLS if not tool.layout} == {tool for tool, *_ in SAMPLES}
 
 
 @pytest.mark.parametrize('suffix', [suffix for suffixes, *_ in OTHERS for suffix in suffixes])
