@@ -97,7 +97,7 @@ def _images(number: int, size: tuple[int, int]) -> list[Tensor]:
 def _num_classes(cfg: Config) -> int:
     """Returns the smallest number of classes of all heads in the config; 1 if there are only proposals."""
     numbers = (node[key] for _, node in walk(cfg.model) for key in ('num_classes', 'num_things_classes')
-             if isinstance(node.get(key), int))
+               if isinstance(node.get(key), int))
     return min(numbers, default=1)
 
 

@@ -162,7 +162,7 @@ def one_fault(folder: Path, config: Path, kind: str, rng: random.Random) -> Resu
     equal = None
     if survived and KINDS[kind] != '1:2':
         ours, whole = (torch.load(trained_in / f'iter_{ITERATIONS}.pth', weights_only=True)
-                        for trained_in in (training.work_dir, folder / 'whole'))
+                       for trained_in in (training.work_dir, folder / 'whole'))
         equal = all(same(ours[part], whole[part]) for part in ('state_dict', 'optimizer'))
     return Result(kind, survived, len(trained) - len(set(trained)), training.starts, equal)
 

@@ -59,7 +59,7 @@ class Gathered:
             if self.keeps and path not in self.results:
                 first, second = (zlib.compress(labels.astype(np.uint16).tobytes(), 1) for labels in (true, predicted))
                 self.results[path] = LabelMaps(map_report.count(true, predicted, pairs, self.ignored), true.shape,
-                                            (first, second))
+                                               (first, second))
         return self.results.get(path)
 
     def merge(self) -> None:

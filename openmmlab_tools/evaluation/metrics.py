@@ -92,7 +92,7 @@ class CocoMetric(BaseMetric):
         true, ids = with_numbers(coco, numbers, self.dataset_meta['classes'], self.sort_categories)
         self._check(results, ids)
         predicted = {kind: predictions(results, kind) for kind in ('bbox', 'segm')
-                 if kind == 'bbox' or (results and 'masks' in results[0])}
+                     if kind == 'bbox' or (results and 'masks' in results[0])}
         if self.outfile_prefix:
             files = {kind: [dict(box, category_id=ids[box['category_id']]) for box in boxes]
                      for kind, boxes in predicted.items()}

@@ -177,7 +177,7 @@ class SameStartHook(Hook):
         if get_world_size() == 1:
             return
         stated = dict(settings(runner.cfg), **data_of(runner), iteration=str(runner.iter),
-                   seed=str((runner.cfg.get('randomness') or {}).get('seed')))
+                      seed=str((runner.cfg.get('randomness') or {}).get('seed')))
         if isinstance(runner.model, DistributedDataParallel):
             stated['the hash of the weights'] = hash_weights(runner.model)
         first, *others = all_gather_object(stated)
