@@ -29,14 +29,13 @@ def check_metrics(model: nn.Module, evaluators: Mapping[str, Any]) -> None:
 
 
 def check_norms(model: nn.Module) -> None:
-    """Raises a UserError if norms that share their statistics between processes are to train without a GPU."""
-    if not is_distributed() or get_device() != 'cpu':
-        return
-    model.train()  # in which some models keep their norms as they are in a test
-    for name, module in model.named_modules():
-        if type(module).__name__ == 'SyncBatchNorm' and module.training:
-            raise UserError(f'{name} of the model is a SyncBN, which several processes train on GPUs only: set its '
-                            "norm_cfg.type='BN', or train in one process.")
+    """Raises a UserError if norms share their statistics between processes without GPUs, which torch and mmcv refuse.
+    """
+    if is_distributed() and get_device() == 'cpu':
+        for name, module in model.named_modules():
+            if type(module).__name__ == 'SyncBatchNorm':  # of torch and of mmcv
+                raise UserError(f'{name} of the model is a SyncBN or MMSyncBN, which several processes run on GPUs '
+                                "only: set norm_cfg.type='BN' there, or use one process.")
 
 
 class SameClassesHook(Hook):

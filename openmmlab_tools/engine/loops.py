@@ -8,7 +8,6 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, Tes
 from torch import nn
 from torch.utils.data import DataLoader
 
-from openmmlab_tools.checkpoints.fitting import inner
 from openmmlab_tools.checkpoints.loading import check_model
 from openmmlab_tools.config_walk import walk
 from openmmlab_tools.data.checked_pipeline import CheckedPipeline, load_first
@@ -17,7 +16,7 @@ from openmmlab_tools.data.datasets import classes_of, layout_of, unwrap_built
 from openmmlab_tools.errors import UserError, as_sentence, first_line
 from openmmlab_tools.registry import LOOPS
 
-from .checks import check_metrics, check_norms
+from .checks import check_metrics
 from .ranks import all_or_none, compact
 
 Loader = DataLoader | dict[str, Any]
@@ -58,8 +57,6 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     """
     with all_or_none():
         check_model(runner.model)
-        if split == 'train':
-            check_norms(inner(runner.model))
         if is_main_process() and split != 'val':
             splits = ('train', 'val') if split == 'train' else (split,)
             evaluators = [f'{name}_evaluator' for name in splits]

@@ -23,6 +23,7 @@ from openmmlab_tools.errors import UserError, filter_for_readers, show
 from openmmlab_tools.files import near
 from openmmlab_tools.texts import some
 
+from .checks import check_norms
 from .console import ReaderHandler
 from .run_config import secrets_of
 from .steps import prepare
@@ -62,6 +63,7 @@ class OpenedRunner(Runner):
 
     def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
         built = super().build_model(buildable(model) if isinstance(model, dict) else model)
+        check_norms(built)
         mend_class_weights(built)
         for checkpoint in self.opened:
             if self.is_whole:

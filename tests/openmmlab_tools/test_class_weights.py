@@ -66,12 +66,14 @@ def test_with_a_sigmoid_a_weight_is_for_its_channel(scores_and_labels: tuple[Ten
     scores, labels = scores_and_labels
     labels[:, 1] = 255
     targets = torch.stack([labels == label for label in range(3)], dim=1).double()
+    counts = (labels != 255).double()
     by_channel = [functional.binary_cross_entropy_with_logits(
-        scores[:, label], targets[:, label], labels != 255, pos_weight=torch.tensor(weight), reduction='sum')
+        scores[:, label], targets[:, label], counts, pos_weight=torch.tensor(weight), reduction='sum')
         for label, weight in enumerate(WEIGHTS)]
     given = loss_of(use_sigmoid=True, avg_non_ignore=True)(scores, labels, ignore_index=255)
-    eps = torch.finfo(torch.float32).eps
-    torch.testing.assert_close(given, sum(by_channel) / (3 * (labels != 255).sum()), rtol=eps, atol=0)
+    # mmseg's targets are float32, and so are the terms, which are positive, and their sum.
+    rtol = 2 * scores.numel() * torch.finfo(torch.float32).eps
+    torch.testing.assert_close(given.double(), sum(by_channel) / (3 * counts.sum()), rtol=rtol, atol=0)
     pooled = torch.randn(2, 3)  # classes of whole images, as in EncNet
     torch.testing.assert_close(*(loss_of(is_mended, use_sigmoid=True)(pooled, (pooled > 0).double())
                                  for is_mended in (True, False)))

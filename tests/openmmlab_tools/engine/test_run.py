@@ -78,15 +78,12 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there they train')
 @pytest.mark.parametrize('norm', SYNCHRONIZED)
-def test_norms_of_several_processes_need_a_gpu_unless_they_do_not_train(norm: dict, config: TrainConfig, group: None,
-                                                                        tmp_path: Path) -> None:
+def test_norms_of_several_processes_need_a_gpu(norm: dict, config: TrainConfig, group: None, tmp_path: Path) -> None:
     cfg = config(tmp_path, 1)
     cfg.model.backbone.norm_cfg = norm
     assert refusal(train, cfg) == (
-        'backbone.bn1 of the model is a SyncBN, which several processes train on GPUs only: set its '
-        "norm_cfg.type='BN', or train in one process.")
-    cfg.model.backbone.norm_eval = True
-    train(cfg)
+        'backbone.bn1 of the model is a SyncBN or MMSyncBN, which several processes run on GPUs only: set '
+        "norm_cfg.type='BN' there, or use one process.")
 
 
 def test_runs_that_begin_in_the_same_second_have_their_own_scope_and_log(
