@@ -1,5 +1,5 @@
 """Weights of classes in mmseg's cross entropy, where mmseg itself fails with them."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,9 @@ def mend_class_weights(model: nn.Module) -> None:
     raises an IndexError for 255, on a GPU an assertion that ends the process. Here, pixels without a class have no
     weight. With a sigmoid, mmseg takes the weights for columns of the image. Here, they are for channels.
     """
-    for module in model.modules():
-        criterion: Any = getattr(module, 'cls_criterion', None)
+    modules: Iterator[Any] = model.modules()
+    for module in modules:
+        criterion = getattr(module, 'cls_criterion', None)
         mended = MENDED.get(f'{getattr(criterion, "__module__", "")}.{getattr(criterion, "__name__", "")}')
         if mended and module.class_weight is not None:
             module.cls_criterion = partial(mended, criterion)
