@@ -5,7 +5,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from cpvt_mm.version import __version__
-from openmmlab_tools.checkpoints.loading import bands_loader, normalization
+from openmmlab_tools.checkpoints.loading import normalization
 from openmmlab_tools.checkpoints.reading import read_checkpoint
 from openmmlab_tools.data.datasets import build_unread
 from openmmlab_tools.registry import in_scope
@@ -17,10 +17,9 @@ def describe(cfg: Config) -> dict[str, str]:
     The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255; `mean` and `std` are JSON lists in the
     order of `channels`: 'RGB', 'BGR', or 'file' for `LoadBandsFromFile`, whose pixels have any range.
     """
-    mean, std, is_rgb = normalization(cfg)
-    order = 'file' if bands_loader(cfg.get('test_dataloader')) else 'RGB' if is_rgb else 'BGR'
+    mean, std, channels = normalization(cfg)
     return dict(config=Path(cfg.filename).stem, version=f'cpvt_mm {__version__}',
-                layout='float32, (batch, channel, height, width)', channels=order,
+                layout='float32, (batch, channel, height, width)', channels=channels,
                 mean=json.dumps(mean), std=json.dumps(std))
 
 

@@ -118,7 +118,7 @@ def load_predict(config: str, checkpoint: str, score_thr: float, options: Mappin
     load_weights(model, checkpoint)
     with in_scope(scope):
         pack = TRANSFORMS.build(dict(type=PACK[scope]))
-    mean, _, is_rgb = normalization(cfg)
+    mean, _, channels = normalization(cfg)
 
     @torch.no_grad()
     def predict(pixels: NDArray[np.uint8]) -> Prediction:
@@ -132,7 +132,7 @@ def load_predict(config: str, checkpoint: str, score_thr: float, options: Mappin
         assert prediction is not None
         return prediction if prediction.boxes is None else prediction.above(score_thr)
 
-    return predict, mean if is_rgb else mean[::-1]
+    return predict, mean if channels != 'BGR' else mean[::-1]
 
 
 def figure_of(results: dict[str, dict[int, Agreement]], title: str) -> Figure:

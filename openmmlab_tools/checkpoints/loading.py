@@ -1,7 +1,7 @@
 """Builds models of configs and parts of them, whose parts must fit, and normalizes images as configs do."""
 import copy
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,8 +27,12 @@ def backbone_config(cfg: Config) -> ConfigDict:
 
 def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
-    fault = f'the {part.get("type", "model")} of config {cfg.filename} cannot be built'
-    with in_scope(cfg.get('default_scope')), as_sentence(fault, 'correct it', OSError, ImportError):
+    return _build(part, cfg.get('default_scope'), cfg.filename)
+
+
+def _build(part: Mapping[str, Any], scope: str | None, file: str) -> nn.Module:
+    fault = f'the {part.get("type", "model")} of config {file} cannot be built'
+    with in_scope(scope), as_sentence(fault, 'correct it', OSError, ImportError):
         return MODELS.build(buildable(part))
 
 
@@ -47,12 +51,20 @@ def buildable(config: T) -> T:
     return copied
 
 
+def model_of(cfg: Config) -> dict[str, Any]:
+    """Returns the config of a model as mmengine's runner builds it: with the data preprocessor."""
+    preprocessor = cfg.get('data_preprocessor')
+    return {**(dict(data_preprocessor=preprocessor) if preprocessor else {}), **(cfg.get('model') or {})}
+
+
 def build_model(cfg: Config) -> nn.Module:
     """Builds the model of a config as mmengine's runner does; a UserError if it cannot, or its parts do not fit."""
-    part = dict(cfg.get('model') or {})
-    if cfg.get('data_preprocessor'):
-        part.setdefault('data_preprocessor', cfg.data_preprocessor)
-    model = revert_sync_batchnorm(build(cfg, part))
+    return build_checked(model_of(cfg), cfg.get('default_scope'), cfg.filename)
+
+
+def build_checked(config: Mapping[str, Any], scope: str | None, file: str) -> nn.Module:
+    """Builds a model as `build_model` does, from what `model_of` returns for the config of a file."""
+    model = revert_sync_batchnorm(_build(config, scope, file))
     mend_class_weights(model)
     check_model(model)
     return model
@@ -99,29 +111,34 @@ def bands_loader(pipeline: Any) -> dict[str, Any] | None:
     return next((part for _, part in walk(pipeline) if str(part.get('type')).endswith('LoadBandsFromFile')), None)
 
 
-def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns mean and standard deviation (defaults: zeros and ones), and whether the model expects RGB images instead
-    of BGR.
+class Normalization(NamedTuple):
+    """Images that a model expects: `(pixels - mean) / std` for each channel, in an order."""
+    mean: list[float]
+    std: list[float]
+    channels: str  # their order: 'RGB', 'BGR', or 'file' for `LoadBandsFromFile`
 
-    The values come from the data preprocessor, or from the `Normalize` transform in a pipeline with
-    `LoadBandsFromFile`.
+
+def normalization(cfg: Config) -> Normalization:
+    """Returns the normalization of the data preprocessor, or of `Normalize` in a pipeline with `LoadBandsFromFile`.
+
+    The defaults are zeros and ones.
     """
     if loader := bands_loader(cfg.get('test_dataloader')):
         step = next((part for _, part in walk(cfg.test_dataloader) if part.get('type') == 'Normalize'), {})
         count = loader['channels']
-        return list(step.get('mean') or [0.] * count), list(step.get('std') or [1.] * count), True
+        return Normalization([*(step.get('mean') or [0.] * count)], [*(step.get('std') or [1.] * count)], 'file')
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     # mmpretrain calls it to_rgb.
-    is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
-    return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
+    channels = 'RGB' if preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb') else 'BGR'
+    return Normalization([*(preprocessor.get('mean') or [0.] * 3)], [*(preprocessor.get('std') or [1.] * 3)], channels)
 
 
 def to_input(image: np.ndarray, cfg: Config) -> Tensor:
     """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
     check_takes_rgb(cfg.model.get('backbone', {}).get('in_channels', 3))
-    mean, std, is_rgb = normalization(cfg)
-    channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
-    normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)
+    mean, std, channels = normalization(cfg)
+    ordered = np.asarray(image[..., ::-1] if channels == 'BGR' else image, np.float32)
+    normalized = (ordered - np.array(mean, np.float32)) / np.array(std, np.float32)
     return torch.from_numpy(normalized).permute(2, 0, 1)[None].contiguous()
 
 

@@ -22,13 +22,15 @@ def parse_args() -> argparse.Namespace:
 def run(args: argparse.Namespace) -> None:
     from rich.console import Console
 
+    from openmmlab_tools.data.config_datasets import plan_checks
     from openmmlab_tools.engine import load_config
     from openmmlab_tools.engine.console import readable_console
-    from openmmlab_tools.own_data.checking import check_dataset
+    from openmmlab_tools.own_data.checking import check_datasets
     console = Console()
     if not console.is_terminal:
         console.width = 10_000  # no cell of a table is cut
     with readable_console():
-        errors = check_dataset(load_config(args.config, args.cfg_options), args.out, console)
+        plans = plan_checks(load_config(args.config, args.cfg_options))
+        errors = check_datasets(plans, args.out, console)
     if errors:
         sys.exit(1)

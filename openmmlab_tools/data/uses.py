@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from openmmlab_tools.checkpoints.loading import bands_loader
+from openmmlab_tools.checkpoints.loading import bands_loader, model_of
 from openmmlab_tools.config_walk import dicts
 
 from .datasets import SPLITS, loads_masks, unwrap
@@ -18,9 +18,11 @@ class DatasetUse:
     name: str  # the dotted name of the dataset's config
     dataset: dict[str, Any] = field(default_factory=dict)  # its config
     scope: str | None = None
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)  # see `model_of`
     loaders: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name, such as 'train_dataloader'
     evaluators: dict[str, Any] = field(default_factory=dict)  # by name, such as 'val_evaluator'; None for none
+    file: str = ''  # of the config
+    load_from: str | None = None  # the weights from which the whole model starts
 
     @property
     def is_trained(self) -> bool:
@@ -59,8 +61,10 @@ def uses_of(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DatasetUse]
             names.setdefault(key, ([], name, dataset))[0].append(split)
     for users, name, dataset in names.values():
         users = list(dict.fromkeys(users))
-        yield DatasetUse(users, name, dataset, cfg.default_scope, cfg.get('model') or {}, *(
-            {f'{split}_{part}': cfg.get(f'{split}_{part}') for split in users} for part in ('dataloader', 'evaluator')))
+        loaders, evaluators = ({f'{split}_{part}': cfg.get(f'{split}_{part}') for split in users}
+                               for part in ('dataloader', 'evaluator'))
+        yield DatasetUse(users, name, dataset, cfg.default_scope, model_of(cfg), loaders, evaluators, cfg.filename,
+                         cfg.get('load_from'))
 
 
 def task_of(cfg: Config) -> str:

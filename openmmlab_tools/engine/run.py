@@ -21,7 +21,7 @@ from .console import readable_console
 from .failures import failures_as_user_errors
 from .ranks import all_or_none, process_group
 from .runner import build_runner
-from .steps import at_start, for_test, for_training
+from .steps import at_start, for_test, for_training, prepare
 from .views import MergeViewsHook
 from .work_dir import WorkDir
 
@@ -48,7 +48,7 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
     Raises:
         UserError: If the config or the checkpoint is wrong, the first iteration fails, or the disk is full.
     """
-    for_training(cfg, amp)
+    start = for_training(cfg, amp, resume)
     work_dir = WorkDir(cfg.work_dir)
     with (readable_console(verbose), process_group(cfg.launcher, cfg.get('env_cfg') or {}) as cfg.launcher,
           handlers_restored(), ExitStack() as holding,
@@ -56,12 +56,11 @@ def train(cfg: Config, amp: bool | str | None = None, auto_scale_lr: bool = Fals
         with all_or_none():
             if is_main_process():  # before a run that is under way removes what is read here
                 holding.enter_context(held(work_dir.path))
-        if cfg.get('resume'):
-            resume = resume or cfg.get('load_from') or 'auto'
-        checkpoint, is_resumed = work_dir.open_start(resume, cfg.get('load_from'))
+        checkpoint, is_resumed = work_dir.open_start(start)
         run.resumed = checkpoint.meta['iter'] if checkpoint and is_resumed else None
         scaled = at_start(cfg, checkpoint if is_resumed else None, auto_scale_lr)
-        run.runner = build_runner(cfg, hooks, checkpoint, is_whole=is_resumed)
+        prepared = prepare(cfg)
+        run.runner = build_runner(prepared, hooks, checkpoint, is_whole=is_resumed)
         del checkpoint  # the runner frees its memory once it is loaded
         if scaled:
             show(scaled)
@@ -112,7 +111,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
             more.append(MergeViewsHook())
         if out and cfg.default_scope == 'mmseg':
             more.append(KeepLabelMapsHook(out))
-        run.runner = build_runner(cfg, [*hooks, *more], opened, is_whole=True)
+        prepared = prepare(cfg)
+        run.runner = build_runner(prepared, [*hooks, *more], opened, is_whole=True)
         del opened  # the runner frees its memory once it is loaded
         metrics: dict[str, Any] = run.runner.test()
         if out:

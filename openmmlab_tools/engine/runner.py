@@ -26,7 +26,6 @@ from openmmlab_tools.texts import some
 from .checks import check_norms
 from .console import ReaderHandler
 from .run_config import secrets_of
-from .steps import prepare
 
 EARLIER_RUNS = itertools.count()  # of this process
 
@@ -93,7 +92,7 @@ class OpenedRunner(Runner):
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = (), checkpoint: Checkpoint | None = None, is_whole: bool = False
                  ) -> Runner:
-    """Builds the runner of a config that `prepare` completes.
+    """Builds the runner of a config that `prepare` has completed.
 
     The runner loads the checkpoint where the config names one. If it `is_whole`, a UserError says that it lacks weights
     of the model.
@@ -102,7 +101,6 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = (), checkpoint: Checkpoint
     if not (isinstance(kind, type) and issubclass(kind, Runner)):
         raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
                         'it does: remove runner_type from the config.')
-    cfg = prepare(cfg)
     opened: Any = type(kind.__name__, (OpenedRunner, kind), dict(
         opened=[] if checkpoint is None else [checkpoint], is_whole=is_whole))
     runner: Runner = opened.from_cfg(cfg)

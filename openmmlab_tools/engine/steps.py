@@ -1,13 +1,14 @@
 """Steps that check and complete a config, in their order.
 
-`load_config` runs `for_reading`, `train` runs `for_training` and then `at_start`, and `test` runs `for_test`. Before
-the runner is built, `prepare` completes the config. These five functions, at the top of this file, are lists of the
-steps below. A step checks or completes a part of the config, in place. Other files get parts and values of the config.
+`load_config` runs `for_reading`, `train` runs `for_training` and then `at_start`, and `test` runs `for_test`. Then
+`prepare` completes the config, and the runner is built. These five functions, at the top of this file, are lists of the
+steps below. A step checks or completes the config, in place, or only a part of it, such as `optim_wrapper`. Other files
+get parts and values of the config.
 """
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from openmmlab_tools.registry import find
 from .run_config import of_run
 from .spelling import mistaken_for, nearest, overrides_nothing
 from .views import evaluate_boxes_alone, model_that_merges, views_of
+from .work_dir import Start
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # Keys that are read: arguments of mmengine's runner, other keys that it reads from the config, and keys that the tools
@@ -80,11 +82,14 @@ def check_config(cfg: Config) -> None:
     check_order_of_channels(cfg)
 
 
-def for_training(cfg: Config, amp: bool | str | None) -> None:
-    """Sets what `train` is asked for, and checks what needs no other process."""
+def for_training(cfg: Config, amp: bool | str | None, resume: str | None) -> Start:
+    """Sets what `train` is asked for, and checks what needs no other process. Returns from what it starts."""
     if amp:
-        mix_precision(cfg, amp)
-    check_precision(cfg, 'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.')
+        mix_precision(cfg.optim_wrapper, amp)
+    check_precision(cfg.optim_wrapper, 'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.')
+    if cfg.get('resume'):
+        resume = resume or cfg.get('load_from') or 'auto'
+    return Start(resume, cfg.get('load_from'))
 
 
 def at_start(cfg: Config, resumed: Checkpoint | None, auto_scale_lr: bool) -> str:
@@ -96,7 +101,7 @@ def at_start(cfg: Config, resumed: Checkpoint | None, auto_scale_lr: bool) -> st
     if resumed:
         resume_from(cfg, resumed)
     scaled = scale_rate(cfg) if auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable') else ''
-    check_pretrained(cfg)
+    check_pretrained(cfg.get('model'))
     return '' if resumed else scaled
 
 
@@ -130,12 +135,13 @@ def prepare(cfg: Config) -> Config:
     A config that is already prepared is returned unchanged. An unknown optimizer raises a UserError.
     """
     cfg = of_run(copy.deepcopy(cfg))
-    check_optimizer(cfg)
+    scope = cfg.get('default_scope')
+    check_optimizer(scope, (cfg.get('optim_wrapper') or {}).get('optimizer') or {})
     write_defaults(cfg)
-    replace_types(cfg)
-    add_hooks(cfg)
-    end_workers_with_parent(cfg)
-    seed_batches(cfg)
+    replace_types(scope, cfg)
+    add_hooks(scope, cfg)
+    end_workers_with_parent([cfg.get(name) for name in LOADERS])
+    seed_batches(cfg.get('train_dataloader'), endless='max_iters' in (cfg.get('train_cfg') or {}))
     draw_seed(cfg)
     train_on_cpus(cfg)
     return cfg
@@ -199,37 +205,36 @@ def check_names(cfg: Config) -> None:
 
 # Steps of `for_training` and `at_start`.
 
-def mix_precision(cfg: Config, amp: bool | str) -> None:
+def mix_precision(wrapper: dict[str, Any], amp: bool | str) -> None:
     """Sets mixed precision: 'float16' or 'bfloat16', or True for the type of the config, or else float16."""
-    cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
-    cfg.optim_wrapper.dtype = cfg.optim_wrapper.get('dtype') if amp is True else amp
+    wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic', dtype=wrapper.get('dtype') if amp is True else amp)
 
 
-def check_precision(cfg: Config, instead: str) -> None:
+def check_precision(wrapper: Mapping[str, Any], instead: str) -> None:
     """Raises a UserError unless one optimizer trains the model, in mixed precision only on a GPU."""
-    if 'optimizer' not in cfg.optim_wrapper:
+    if 'optimizer' not in wrapper:
         raise UserError('optim_wrapper of the config has no optimizer: set optim_wrapper.optimizer to a single '
                         'optimizer for all parts of the model.')
-    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
+    if wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError(f'Mixed precision needs a GPU, but torch finds none: {instead}')
 
 
 def resume_from(cfg: Config, checkpoint: Checkpoint) -> None:
     """Sets the checkpoint, its groups of parameters and, if the config has none, its seed."""
     cfg.load_from = checkpoint.path
-    keep_groups(cfg, checkpoint.content['optimizer'])
+    keep_groups(cfg.optim_wrapper, checkpoint.content['optimizer']['param_groups'])
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine also restores the seed, but too late for the order of the data.
         cfg.randomness = dict(randomness, seed=checkpoint.meta.get('seed'))
 
 
-def keep_groups(cfg: Config, optimizer: Mapping[str, Any]) -> None:
-    """Sets the constructor that builds the groups of parameters of a checkpoint's optimizer, from its state dict."""
-    groups = optimizer['param_groups']  # plain mmengine writes a group for each parameter
+def keep_groups(wrapper: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
+    """Sets the constructor that builds the groups of parameters of a checkpoint's optimizer."""
+    # Plain mmengine writes a group for each parameter.
     if len(groups) > 1 and all(len(group['params']) == 1 for group in groups) and (
-            cfg.optim_wrapper.get('constructor') in (None, 'DefaultOptimWrapperConstructor')):
-        cfg.optim_wrapper.constructor = 'openmmlab_tools.UnmergedOptimWrapperConstructor'
+            wrapper.get('constructor') in (None, 'DefaultOptimWrapperConstructor')):
+        wrapper['constructor'] = 'openmmlab_tools.UnmergedOptimWrapperConstructor'
 
 
 def scale_rate(cfg: Config) -> str:
@@ -252,9 +257,9 @@ def scale_rate(cfg: Config) -> str:
             rate, wrapper.optimizer.lr, base, images, *factors))
 
 
-def check_pretrained(cfg: Config) -> None:
+def check_pretrained(model: Mapping[str, Any] | None) -> None:
     """Raises a UserError for a local file in an `init_cfg` that is no checkpoint with good weights."""
-    for _, part in walk(cfg.get('model')):
+    for _, part in walk(model):
         if str(part.get('type')).endswith('Pretrained') and '://' not in (path := str(part.get('checkpoint'))):
             read_weights(path)
 
@@ -267,15 +272,15 @@ def make_views(cfg: Config) -> None:
     If the config has none, they are the defaults of its library, with views by flips and sizes. mmdet cannot merge
     masks, so without an own `tta_model` only boxes are evaluated.
     """
-    own = cfg.get('tta_pipeline')
+    given = cfg.get('tta_pipeline')
     datasets = [dataset for _, dataset in unwrap(cfg.test_dataloader.dataset, '')]
     for dataset in datasets:
-        dataset['pipeline'] = copy.deepcopy(own) if own else views_of(dataset.get('pipeline') or [])
-    cfg.tta_pipeline = own or copy.deepcopy(datasets[0]['pipeline'])
+        dataset['pipeline'] = copy.deepcopy(given) if given else views_of(dataset.get('pipeline') or [])
+    cfg.tta_pipeline = given or copy.deepcopy(datasets[0]['pipeline'])
     if not cfg.get('tta_model'):
         cfg.tta_model = model_that_merges(cfg.default_scope, cfg.model.get('test_cfg') or {})
-        for metric in dicts(cfg.test_evaluator) if cfg.default_scope != 'mmseg' else ():
-            evaluate_boxes_alone(metric)
+        if cfg.default_scope != 'mmseg':
+            evaluate_boxes_alone(cfg.test_evaluator)
 
 
 def keep_predictions(cfg: Config, folder: Path) -> None:
@@ -302,17 +307,16 @@ def ask_for_report(cfg: Config, options: Mapping[str, Any]) -> None:
 
 # Steps of `prepare`.
 
-def check_optimizer(cfg: Config) -> None:
-    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
+def check_optimizer(scope: str | None, optimizer: Mapping[str, Any]) -> None:
     name = optimizer.get('type')
-    if isinstance(name, str) and kind_of(cfg, OPTIMIZERS, optimizer) is None:
+    if isinstance(name, str) and kind_of(scope, OPTIMIZERS, optimizer) is None:
         raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
                         f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
 
 
-def kind_of(cfg: Config, registry: Registry, part: Mapping[str, Any], key: str = 'type') -> Any:
-    """Returns the class that a part of the config names, or None."""
-    return find(registry, part.get(key), part.get('_scope_', cfg.get('default_scope')))
+def kind_of(scope: str | None, registry: Registry, part: Mapping[str, Any], key: str = 'type') -> Any:
+    """Returns the class that a part of a config with a default scope names, or None."""
+    return find(registry, part.get(key), part.get('_scope_', scope))
 
 
 def write_defaults(cfg: Config) -> None:
@@ -345,9 +349,9 @@ def typed_parts(cfg: Config) -> Iterator[tuple[Registry, dict[str, Any], str]]:
     yield from ((OPTIM_WRAPPER_CONSTRUCTORS, wrapper, 'constructor') for wrapper in dicts(cfg.get('optim_wrapper')))
 
 
-def replace_types(cfg: Config) -> None:
+def replace_types(scope: str | None, cfg: Config) -> None:
     for registry, part, key in typed_parts(cfg):
-        kind = kind_of(cfg, registry, part, key)
+        kind = kind_of(scope, registry, part, key)
         library = str(getattr(kind, '__module__', '')).partition('.')[0]
         if ours := REPLACED.get(f'{library}.{getattr(kind, "__name__", "")}'):
             part[key] = ours
@@ -357,8 +361,8 @@ def hooks_of(cfg: Config) -> list[dict[str, Any]]:
     return dicts([*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or ())])
 
 
-def add_hooks(cfg: Config) -> None:
-    given = [kind_of(cfg, HOOKS, hook) for hook in hooks_of(cfg)]
+def add_hooks(scope: str | None, cfg: Config) -> None:
+    given = [kind_of(scope, HOOKS, hook) for hook in hooks_of(cfg)]
     for name, kind in ADDED_HOOKS.items():
         if name in cfg.default_hooks and cfg.default_hooks[name] is None:
             cfg.default_hooks[name] = dict(type='openmmlab_tools.NoHook')
@@ -366,20 +370,20 @@ def add_hooks(cfg: Config) -> None:
             cfg.default_hooks[name] = dict(type=kind)
 
 
-def end_workers_with_parent(cfg: Config) -> None:
-    for loader in dicts([cfg.get(name) for name in LOADERS]):
+def end_workers_with_parent(loaders: Sequence[Any]) -> None:
+    for loader in dicts(loaders):
         # mmengine passes `disable_subprocess_warning` to its own function only.
         if not {'worker_init_fn', 'disable_subprocess_warning'} & {*loader}:
             loader['worker_init_fn'] = dict(type='openmmlab_tools.end_worker_with_parent')
 
 
-def seed_batches(cfg: Config) -> None:
-    for loader in dicts(cfg.get('train_dataloader')):
+def seed_batches(loaders: Any, endless: bool) -> None:
+    for loader in dicts(loaders):
         inner = loader.get('batch_sampler') or dict(
             type='torch.utils.data.BatchSampler', drop_last=loader.pop('drop_last', False))
         if inner.get('type') != 'openmmlab_tools.SeededBatchSampler':
             loader['batch_sampler'] = dict(type='openmmlab_tools.SeededBatchSampler', batch_sampler=inner,
-                                           endless='max_iters' in (cfg.get('train_cfg') or {}))
+                                           endless=endless)
         loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
 
 

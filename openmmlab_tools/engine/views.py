@@ -8,6 +8,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
 from openmmlab_tools.checkpoints.fitting import inner
+from openmmlab_tools.config_walk import dicts
 from openmmlab_tools.errors import UserError, show
 
 SCALES = (1., 0.75, 1.25)  # the first view without a flip is the same as in a test without views
@@ -62,13 +63,15 @@ def model_that_merges(scope: str, test_cfg: Mapping[str, Any]) -> dict[str, Any]
                                    max_per_img=test_cfg.get('max_per_img', 100)))
 
 
-def evaluate_boxes_alone(metric: dict[str, Any]) -> None:
-    """Removes masks from the config of a metric, in place, because mmdet cannot merge the masks of several views."""
-    asked = metric.get('metric') or ()
-    if 'segm' not in asked:
-        return
-    if 'bbox' not in asked:
-        raise UserError("--tta merges boxes only, but test_evaluator.metric is segm: set it to 'bbox', or leave "
-                        '--tta out.')
-    metric['metric'] = 'bbox'
-    show('note: masks of several views cannot be merged, so that only boxes are evaluated.')
+def evaluate_boxes_alone(evaluator: Any) -> None:
+    """Removes masks from the metrics of an evaluator, in place, because mmdet cannot merge the masks of several views.
+    """
+    for metric in dicts(evaluator):
+        asked = metric.get('metric') or ()
+        if 'segm' not in asked:
+            continue
+        if 'bbox' not in asked:
+            raise UserError("--tta merges boxes only, but test_evaluator.metric is segm: set it to 'bbox', or leave "
+                            '--tta out.')
+        metric['metric'] = 'bbox'
+        show('note: masks of several views cannot be merged, so that only boxes are evaluated.')

@@ -3,6 +3,7 @@ import logging
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
@@ -22,6 +23,12 @@ TIME = re.compile(r'\d{8}_\d{6}$')  # at the end of the name of a run
 INSTEAD = 'start from its weights with --cfg-options load_from=CHECKPOINT instead of --resume'
 
 
+class Start(NamedTuple):
+    """From what a training starts, unless from the beginning."""
+    resume: str | None = None  # a checkpoint, or 'auto' for the result of `find_checkpoint`
+    load_from: str | None = None  # the weights that it loads, if it resumes nothing
+
+
 class WorkDir:
     """A folder with checkpoints, and the file `last_checkpoint` with the name of the last checkpoint."""
 
@@ -29,14 +36,14 @@ class WorkDir:
         self.path = Path(path)
         self.note = self.path / 'last_checkpoint'
 
-    def open_start(self, resume: str | None, load_from: str | None = None) -> tuple[Checkpoint | None, bool]:
+    def open_start(self, start: Start) -> tuple[Checkpoint | None, bool]:
         """Opens the checkpoint that training resumes or, if it resumes none, that whose weights it loads; None if there
         is none. Returns also whether training resumes.
 
-        `resume` is a checkpoint, 'auto' for the result of `find_checkpoint`, or None. The main process chooses for all.
-        If torchrun has restarted the processes, it is the result of `find_checkpoint`, if there is one, whatever was
-        asked for at first.
+        The main process chooses for all. If torchrun has restarted the processes, it is the result of
+        `find_checkpoint`, if there is one, whatever was asked for at first.
         """
+        resume = start.resume
         opened: Checkpoint | None = None
         restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
         with all_or_none():
@@ -49,7 +56,7 @@ class WorkDir:
                  f'{f"resuming from {opened.path}" if opened else "no checkpoint yet"}.')
         chosen = [opened.path if opened else None]
         broadcast_object_list(chosen)
-        if not (path := chosen[0] or load_from):
+        if not (path := chosen[0] or start.load_from):
             return None, False
         with all_or_none():
             checkpoint = opened or open_checkpoint(path)

@@ -11,7 +11,7 @@ import torch
 from mmengine.config import Config
 from torch import Tensor
 
-from openmmlab_tools.checkpoints.loading import bands_loader, normalization
+from openmmlab_tools.checkpoints.loading import normalization
 from openmmlab_tools.checkpoints.reading import Checkpoint, open_checkpoint
 from openmmlab_tools.errors import UserError, as_sentence
 
@@ -79,15 +79,13 @@ def check_model(loaded: Loaded, file: Path, cfg: Config) -> None:
     if not outputs <= {*loaded.outputs}:
         raise UserError(f'{file} returns {", ".join(loaded.outputs)}, but a model of {cfg.default_scope} must return '
                         f'{", ".join(sorted(outputs))}: pass the config that it was exported with.')
-    mean, std, is_rgb = normalization(cfg)
-    channels = 'file' if bands_loader(cfg.get('test_dataloader')) else 'RGB' if is_rgb else 'BGR'
-    expected: dict[str, Any] = dict(mean=mean, std=std, channels=channels)
+    expected = normalization(cfg)._asdict()
     given = dict(mean=entry(loaded, file, 'mean'), std=entry(loaded, file, 'std'), channels=told['channels'])
     if given != expected:
         name = next(name for name in expected if given[name] != expected[name])
         raise UserError(f'{file} was exported for images with {name} {given[name]}, but config {cfg.filename} has '
                         f'{expected[name]}: pass the config that it was exported with.')
-    check_outputs(loaded, file, len(mean))
+    check_outputs(loaded, file, len(expected['mean']))
 
 
 def check_outputs(loaded: Loaded, file: Path, channels: int) -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Column, Table
 
-from openmmlab_tools.checkpoints.loading import build_model
+from openmmlab_tools.checkpoints.loading import build_checked
 from openmmlab_tools.data.checked_pipeline import load_first
-from openmmlab_tools.data.config_datasets import Plan, plan_checks
+from openmmlab_tools.data.config_datasets import Plan
 from openmmlab_tools.data.datasets import SPLITS
 from openmmlab_tools.data.findings import Finding, Kind
 from openmmlab_tools.errors import UserError, explain, for_readers
@@ -38,7 +37,7 @@ EXAMPLES = 3
 FINDINGS = 'findings.csv'
 
 
-def try_sample(name: str, dataloader: dict[str, Any], scope: str, build: Callable[[], Any] | None = None
+def try_sample(name: str, dataloader: dict[str, Any], scope: str | None, build: Callable[[], Any] | None = None
                ) -> Iterator[Finding]:
     """Yields a finding if a pipeline fails on the first sample of a dataloader, which has a name; if a function that
     builds the model is given, also if the preprocessor or the losses fail on it.
@@ -134,8 +133,7 @@ def account_of(plan: Plan, account: Account) -> list[str]:
     return [*account.lines()]
 
 
-def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console, keep_anchors: bool = False
-                ) -> dict[str, Any]:
+def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
     """Prints and returns measures of the datasets, and sizes that are suggested for the model that they train."""
     parts = [(plan, data, checks) for plan, checks in results if (data := read_pictures(plan, checks)).splits['train']]
     measures = [measure(plan, data, checks) for plan, data, checks in parts]
@@ -148,17 +146,15 @@ def measure_all(results: Sequence[tuple[Plan, list[Checked]]], console: Console,
         if 'channels' in measured:
             console.print(to_table_of_channels(measured['channels']))
     trained = [(plan.use, data) for plan, data, _ in parts if plan.use.is_trained and plan.use.scope in SCOPES]
-    suggested = suggest(trained[0][0].model, trained[0][0].scope == 'mmseg', keep_anchors, [
-        data for _, data in trained]) if trained else {}
+    suggested = suggest(trained[0][0], [data for _, data in trained]) if trained else {}
     for key, value in suggested.items():
         console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
     return dict(datasets=measures, suggested=suggested)
 
 
-def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
+def check_datasets(plans: Sequence[Plan], out: Path | None, console: Console) -> int:
     """Prints findings and measures, writes them to `out`, if it is not None, and returns the number of errors."""
     findings: list[Finding] = []
-    plans = plan_checks(cfg)
     with report(out) as write:
 
         def add(split: str, finding: Finding) -> None:
@@ -167,16 +163,16 @@ def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
 
         results = check(plans, console, add)
         for split in SPLITS:
-            if (loader := cfg.get(f'{split}_dataloader')) and can_be_built(plans, split):
-                build = partial(build_model, cfg) if split == 'train' else None
-                for finding in try_sample(f'{split}_dataloader', loader, cfg.default_scope, build):
+            use, name = next((plan.use for plan in plans if split in plan.splits), None), f'{split}_dataloader'
+            if use and can_be_built(plans, split):
+                build = partial(build_checked, use.model, use.scope, use.file) if split == 'train' else None
+                for finding in try_sample(name, use.loaders[name], use.scope, build):
                     add(split, finding)
-        # Weights of a whole model are for its anchors.
-        measures = measure_all(results, console, keep_anchors=bool(cfg.get('load_from')))
+        measures = measure_all(results, console)
         if out:
             write_text(out / 'statistics.json', json.dumps(measures, indent=1))
-            painted = [plan.use.dataset for plan in plans if plan.samples and plan.use.scope in SCOPES]
-            if painted and (sheet := draw_sheet(painted[0], cfg.default_scope)):
+            painted = [plan.use for plan in plans if plan.samples and plan.use.scope in SCOPES]
+            if painted and (sheet := draw_sheet(painted[0].dataset, painted[0].scope)):
                 write_figure(out / 'samples.png', sheet)
     errors = sum(finding.is_error for finding in findings)
     if findings:

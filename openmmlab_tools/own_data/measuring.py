@@ -12,6 +12,7 @@ from openmmlab_tools.config_walk import walk
 from openmmlab_tools.data.coco import read_coco
 from openmmlab_tools.data.config_datasets import Plan
 from openmmlab_tools.data.datasets import classes_of, layout_of
+from openmmlab_tools.data.uses import DatasetUse
 from openmmlab_tools.readers.coco_files import note_records
 from openmmlab_tools.readers.form.account import Account
 from openmmlab_tools.readers.form.dataset import LabelledData, LabelledObject, Picture
@@ -126,15 +127,17 @@ def to_table_of_channels(channels: Sequence[dict[str, float]]) -> Table:
     return table
 
 
-def suggest(model: dict[str, Any], is_segmentor: bool, keep_anchors: bool, parts: Sequence[LabelledData]) -> Measures:
+def suggest(use: DatasetUse, parts: Sequence[LabelledData]) -> Measures:
     """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors,
-    for a model, and the images of datasets from `read_pictures`. Weights of a whole model are for its anchors.
+    for the model that uses a dataset, and the images of datasets from `read_pictures`. Weights of a whole model are for
+    its anchors.
     """
+    is_segmentor = use.scope == 'mmseg'
     data = LabelledData('', Path(), dict(train=[picture for part in parts for picture in part.splits['train']]),
                   is_semantic=is_segmentor)
-    fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(model)])
-    model = copy.deepcopy(model)
-    fit_sizes(model, data, fit, keep_anchors)
+    fit = fit_images(data, TASKS['semantic' if is_segmentor else 'boxes'].limits[is_for_cpu(use.model)])
+    model = copy.deepcopy(use.model)
+    fit_sizes(model, data, fit, keep_anchors=bool(use.load_from))
     suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
         if part.get('type') == 'AnchorGenerator' and len(fit.boxes):

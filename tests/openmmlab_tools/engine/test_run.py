@@ -26,10 +26,10 @@ from mmengine.runner import Runner
 
 from openmmlab_tools import engine
 from openmmlab_tools.checkpoints.reading import read_checkpoint
-from openmmlab_tools.engine import load_config, train
+from openmmlab_tools.engine import load_config, prepare, train
 from openmmlab_tools.engine.failures import failures_as_user_errors
 from openmmlab_tools.engine.runner import build_runner
-from openmmlab_tools.engine.work_dir import WorkDir
+from openmmlab_tools.engine.work_dir import Start, WorkDir
 from openmmlab_tools.errors import UserError
 from tests.helpers import Trained, refusal, toy_overrides
 from tests.openmmlab_tools.resuming import assert_same
@@ -93,7 +93,7 @@ def test_runs_that_begin_in_the_same_second_have_their_own_scope_and_log(
                       filename=segmentor.filename)
     monkeypatch.setitem(MODELS.module_dict, 'ToyModel', BaseDataPreprocessor)  # any model
     monkeypatch.setattr('time.time', lambda: 0.)
-    first, second = build_runner(segmentor), build_runner(detector)
+    first, second = build_runner(prepare(segmentor)), build_runner(prepare(detector))
     assert (first.default_scope.scope_name, second.default_scope.scope_name) == ('mmseg', 'mmdet')
     assert {path.name for path in tmp_path.glob('*/*/*.log')} == {f'{first.timestamp}.log'}
     assert first.logger is not second.logger and first.message_hub is not second.message_hub
@@ -308,7 +308,7 @@ def test_a_moved_work_dir_resumes_from_its_own_checkpoint_and_without_a_whole_on
     for meta, missing in ((dict(iter='2', epoch=1), 'meta.iter'), (None, 'meta')):
         torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
         assert f'a.pth has no {missing}, so training cannot resume. It may be' in refusal(
-            work_dir.open_start, str(tmp_path / 'a.pth'))
+            work_dir.open_start, Start(str(tmp_path / 'a.pth')))
     (tmp_path / 'a').mkdir()
     write(tmp_path / 'a/iter_2.pth', WHOLE)
     # Without a note.
@@ -334,7 +334,7 @@ def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, WHOLE)
     (tmp_path / 'work/last_checkpoint').write_text('work/iter_2.pth')
-    checkpoint, is_resumed = WorkDir('work').open_start(resume)
+    checkpoint, is_resumed = WorkDir('work').open_start(Start(resume))
     assert checkpoint and is_resumed and Path(checkpoint.path).name == expected
     told = [message for _, message in log if 'torchrun' in message]
     assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')

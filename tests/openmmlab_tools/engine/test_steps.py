@@ -177,7 +177,8 @@ def test_the_given_config_stays_and_a_prepared_one_does_too(path: Path, tmp_path
 def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_it_stay(cfg: Config) -> None:
     cfg.default_hooks.checkpoint.update(type='mmengine.CheckpointHook', interval=7)
     cfg.custom_hooks = [dict(type=CheckpointHook, interval=8), dict(type='OwnCheckpointHook', interval=9)]
-    hooks = [(hook.interval, type(hook)) for hook in build_runner(cfg).hooks if isinstance(hook, CheckpointHook)]
+    runner = build_runner(prepare(cfg))
+    hooks = [(hook.interval, type(hook)) for hook in runner.hooks if isinstance(hook, CheckpointHook)]
     assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OWN[CheckpointHook])]
     cfg.default_hooks = None
     assert prepare(cfg).default_hooks.checkpoint == dict(type='openmmlab_tools.DurableCheckpointHook', interval=1)
@@ -192,7 +193,7 @@ def test_hooks_run_unless_turned_off(default: dict, custom: list, left_out: set,
     cfg.default_hooks.update(default)
     cfg.custom_hooks = custom
     added = ADDED | {DurableCheckpointHook}
-    actual = [hook for hook in build_runner(cfg).hooks if isinstance(hook, tuple(added))]
+    actual = [hook for hook in build_runner(prepare(cfg)).hooks if isinstance(hook, tuple(added))]
     assert {type(hook) for hook in actual} == added - left_out and len(actual) == len(added - left_out)
     assert [hook.patience for hook in actual if isinstance(hook, NonFiniteLossHook)] == patience
 
@@ -207,7 +208,7 @@ def test_loops_check_data_and_train_in_seeded_batches(loop: dict, kind: str, end
     prepared = prepare(cfg)
     assert (prepared.train_cfg.type, prepared.val_cfg.type, prepared.test_cfg.type) == (
         kind, CHECKED('Val'), CHECKED('Test'))
-    runner = build_runner(cfg)
+    runner = build_runner(prepare(cfg))
     batches = runner.train_dataloader.batch_sampler
     assert (type(batches).__name__, batches.endless, batches.seed) == ('SeededBatchSampler', endless, runner.seed)
     assert (batches.batch_size, batches.drop_last, len(batches)) == (3, True, 2)
@@ -239,7 +240,7 @@ def test_own_settings_stay(cfg: Config) -> None:
 def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_batches(cfg: Config) -> None:
     cfg.runner_type = 'OwnRunner'
     cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
-    runner = build_runner(cfg)
+    runner = build_runner(prepare(cfg))
     assert isinstance(runner, OWN[Runner])
     assert {type(hook) for hook in runner.hooks} > ADDED
     inner = runner.train_dataloader.batch_sampler.batches
