@@ -2,8 +2,7 @@
 
 `load_config` runs `for_reading`, `train` runs `for_training` and then `at_start`, and `test` runs `for_test`. Then
 `prepare` completes the config, and the runner is built. These five functions, at the top of this file, are lists of the
-steps below. A step checks or completes the config, in place, or only a part of it, such as `optim_wrapper`. Other files
-get parts and values of the config.
+steps below. A step checks or completes the config, or a part of it, in place. Other files get parts and values.
 """
 import copy
 import inspect
@@ -382,8 +381,7 @@ def seed_batches(loaders: Any, endless: bool) -> None:
         inner = loader.get('batch_sampler') or dict(
             type='torch.utils.data.BatchSampler', drop_last=loader.pop('drop_last', False))
         if inner.get('type') != 'openmmlab_tools.SeededBatchSampler':
-            loader['batch_sampler'] = dict(type='openmmlab_tools.SeededBatchSampler', batch_sampler=inner,
-                                           endless=endless)
+            loader['batch_sampler'] = dict(type='openmmlab_tools.SeededBatchSampler', batch_sampler=inner, endless=endless)
         loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
 
 

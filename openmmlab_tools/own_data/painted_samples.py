@@ -24,7 +24,7 @@ MOST = 100  # drawn objects in a sample: more objects take minutes to draw, and 
 LARGEST, MEMORY = 1000, 5e8  # the most pixels along a side of a drawn sample, and in all masks of a sample
 
 
-def draw_sheet(dataset: dict[str, Any], scope: str) -> Figure | None:
+def draw_sheet(dataset: dict[str, Any], scope: str | None) -> Figure | None:
     """Draws the annotations of at most 12 samples, not augmented, from a dataset config of mmdet or mmseg.
 
     If the config contains several datasets, it draws the first dataset. If a sample has more than `MOST` objects, it
