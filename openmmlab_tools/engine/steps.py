@@ -381,7 +381,8 @@ def seed_batches(loaders: Any, endless: bool) -> None:
         inner = loader.get('batch_sampler') or dict(
             type='torch.utils.data.BatchSampler', drop_last=loader.pop('drop_last', False))
         if inner.get('type') != 'openmmlab_tools.SeededBatchSampler':
-            loader['batch_sampler'] = dict(type='openmmlab_tools.SeededBatchSampler', batch_sampler=inner, endless=endless)
+            loader['batch_sampler'] = dict(
+                type='openmmlab_tools.SeededBatchSampler', batch_sampler=inner, endless=endless)
         loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
 
 
