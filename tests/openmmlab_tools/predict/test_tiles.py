@@ -57,8 +57,8 @@ def corners(masks: list[dict]) -> list[list[int]]:
 
 def test_objects_beside_each_other_are_found_once_and_whole() -> None:
     objects = [(x, y, x + 1 + (x * y) % 22, y + 1 + (x + y) % 24) for y in range(3, 270, 27) for x in range(3, 200, 25)]
-    actual = join_seen(objects, Tiling(64, 24), (300, 230), 0, 0)
-    assert sorted(map(tuple, actual.boxes)) == sorted(map(tuple, corners(actual.masks))) == sorted(objects)
+    found = join_seen(objects, Tiling(64, 24), (300, 230), 0, 0)
+    assert sorted(map(tuple, found.boxes)) == sorted(map(tuple, corners(found.masks))) == sorted(objects)
     assert len(join_seen([], Tiling(64, 24), (300, 230), 0, 0).boxes) == 0
 
 
@@ -75,11 +75,11 @@ def test_each_object_is_found_once_in_tiles_of_any_size_with_jitter(seed: int, s
         if y + h <= height and x + w <= width and not canvas[near].any():
             canvas[y:y + h, x:x + w] = True
             objects.append((x, y, x + w, y + h))
-    actual = join_seen(objects, Tiling(side, int(share * side)), size, 3, seed)
-    assert actual.size == size and len(actual.boxes) == len(actual.masks) == len(objects)
-    assert (np.diff(actual.scores) <= 0).all()
-    assert {*map(tuple, corners(actual.masks))} == {*objects}
-    np.testing.assert_allclose(actual.boxes, np.reshape(corners(actual.masks), (-1, 4)), atol=3.001)  # float32 rounds
+    found = join_seen(objects, Tiling(side, int(share * side)), size, 3, seed)
+    assert found.size == size and len(found.boxes) == len(found.masks) == len(objects)
+    assert (np.diff(found.scores) <= 0).all()
+    assert {*map(tuple, corners(found.masks))} == {*objects}
+    np.testing.assert_allclose(found.boxes, np.reshape(corners(found.masks), (-1, 4)), atol=3.001)  # float32 rounds
 
 
 # Boxes by the left tile and by the right one; the border of their cores is at 448. What is left of them, by scores.
@@ -97,10 +97,10 @@ def test_what_two_tiles_find_at_the_border_of_their_cores_is_one_object(
     tiles = Tiling(512, 128).tiles((512, 896))
     parts = [found_in(tile, boxes, scores[:len(boxes)])
              for tile, boxes, scores in zip(tiles, (left, right), ([.5, .4], [.9, .8]), strict=True)]
-    actual = join(parts, tiles, (512, 896))
-    assert actual.scores.tolist() == [pytest.approx(score) for score in expected]
+    found = join(parts, tiles, (512, 896))
+    assert found.scores.tolist() == [pytest.approx(score) for score in expected]
     if len(expected) == 1:
-        assert actual.boxes[0].tolist() in [*np.float32(left + right).tolist(), [100, 9, 800, 40]]
+        assert found.boxes[0].tolist() in [*np.float32(left + right).tolist(), [100, 9, 800, 40]]
     other = [parts[0], replace(parts[1], labels=parts[1].labels + 1)]  # of another class, all are objects
     assert len(join(other, tiles, (512, 896)).boxes) >= len(expected)
 
