@@ -75,6 +75,9 @@ class Seams:
     border. A piece agrees with a box that contains it, and with a piece in the next tile. Boxes from the same tile
     never belong together.
 
+    If neighbouring tiles do not overlap, two objects on both sides of a border can look like the pieces of one object,
+    if less than 14 pixels are between them. With an overlap as large as the objects, one tile contains each object.
+
     Args:
         boxes: `(N, 4)`, in pixels of the image, each edge times `OUTWARD`.
         labels: `(N,)`, their classes.

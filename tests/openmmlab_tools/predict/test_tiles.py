@@ -71,7 +71,8 @@ def test_each_object_is_found_once_in_tiles_of_any_size_with_jitter(seed: int, s
     canvas, objects = np.zeros((height, width), bool), []
     for _ in range(60):
         (y, x), (h, w) = random.integers(0, size), random.integers(5, 6 + largest, 2)
-        near = np.s_[max(0, y - 7):y + h + 7, max(0, x - 7):x + w + 7]  # twice the jitter, so that no two look like one
+        # At a border of tiles without overlap, two objects look like one if both are nearer to it than 2 x JITTER.
+        near = np.s_[max(0, y - 14):y + h + 14, max(0, x - 14):x + w + 14]
         if y + h <= height and x + w <= width and not canvas[near].any():
             canvas[y:y + h, x:x + w] = True
             objects.append((x, y, x + w, y + h))
