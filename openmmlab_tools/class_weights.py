@@ -12,8 +12,9 @@ def mend_class_weights(model: nn.Module) -> None:
     """Makes `class_weight` of mmseg's CrossEntropyLoss work for any labels and images, in place.
 
     With a softmax, mmseg averages by the weight of each label, which it looks up also for pixels that are ignored: it
-    raises an IndexError for 255, on a GPU an assertion that ends the process. Here, pixels without a class have no
-    weight. With a sigmoid, mmseg takes the weights for columns of the image. Here, they are for channels.
+    raises an IndexError for 255, on a GPU an assertion that ends the process. The forks (onedl) raise an IndexError
+    with `avg_non_ignore`. Here, pixels without a class have no weight. With a sigmoid, mmseg takes the weights for
+    columns of the image. Here, they are for channels.
     """
     modules: Iterator[Any] = model.modules()
     for module in modules:
@@ -25,8 +26,8 @@ def mend_class_weights(model: nn.Module) -> None:
 
 def _softmax(criterion: Criterion, scores: Tensor, labels: Tensor, *args: Any, class_weight: Tensor, reduction: str,
              avg_factor: Any, avg_non_ignore: bool, ignore_index: int, **kwargs: Any) -> Tensor:
-    if reduction == 'mean' and avg_factor is None:
-        counts = (labels >= 0) & (labels < len(class_weight))
+    counts = (labels >= 0) & (labels < len(class_weight))
+    if reduction == 'mean' and avg_factor is None and (avg_non_ignore or not counts.all()):
         if avg_non_ignore:
             counts &= labels != ignore_index
         avg_factor = class_weight[labels[counts]].sum()

@@ -1,5 +1,6 @@
 """Tests of all packages share these functions. This file imports neither `cpvt_mm` nor `lab`."""
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,3 +81,12 @@ def train_toys(detector: Path, segmentor: Path, data: Path, make_folder: Callabl
         train(load_config(config, options, str(folder)))
         models[scope] = Trained(folder / config.name, folder / 'iter_2.pth')
     return models
+
+
+def with_forks() -> bool:
+    """Whether the forks of OpenMMLab (onedl) are installed."""
+    try:
+        distribution('onedl-mmsegmentation')
+    except PackageNotFoundError:
+        return False
+    return True

@@ -19,12 +19,15 @@ from threading import RLock
 from types import ModuleType, new_class
 from typing import Any
 
-# Modules, and the package that each imports late.
+# Modules of OpenMMLab's last releases and of the forks (onedl), and the package that each imports late.
 IMPORTERS = {
+    'mmdet.datasets.transforms.generate_line': 'scipy',
     'mmdet.datasets.transforms.text_transformers': 'transformers',
     'mmdet.evaluation.metrics.crowdhuman_metric': 'scipy',
+    'mmdet.evaluation.metrics.culane_metric': 'scipy',
     'mmdet.models.data_preprocessors.reid_data_preprocessor': 'mmpretrain',
     'mmdet.models.dense_heads.atss_vlfusion_head': 'transformers',
+    'mmdet.models.dense_heads.clr_head.lane': 'scipy',
     'mmdet.models.dense_heads.paa_head': 'sklearn',
     'mmdet.models.language_models.bert': 'transformers',
     'mmdet.models.reid.base_reid': 'mmpretrain',
@@ -34,6 +37,7 @@ IMPORTERS = {
     'mmdet.models.task_modules.tracking.aflink': 'scipy',
     'mmdet.models.task_modules.tracking.interpolation': 'sklearn',
     'mmdet.models.task_modules.tracking.kalman_filter': 'scipy',
+    'mmdet.models.trackers.sort_tracker': 'scipy',
     'mmdet.models.utils.vlfuse_helper': 'transformers',
     'mmengine.optim.optimizer.builder': 'transformers',
     'mmseg.datasets.transforms.transforms': 'scipy',

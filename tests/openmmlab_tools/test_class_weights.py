@@ -15,7 +15,7 @@ from openmmlab_tools.class_weights import mend_class_weights
 from openmmlab_tools.engine import load_config, train
 from openmmlab_tools.own_data.checking import try_sample
 from openmmlab_tools.registry import in_scope
-from tests.helpers import toy_overrides
+from tests.helpers import toy_overrides, with_forks
 from tests.openmmlab_tools.toy import SEGMENTOR
 
 WEIGHTS = [0.5, 1., 2.]
@@ -54,9 +54,10 @@ def test_ignored_pixels_have_no_weight(avg_non_ignore: bool, scores_and_labels: 
 def test_other_losses_are_those_of_mmseg(settings: dict, ignored: int, scores_and_labels: tuple[Tensor, Tensor]
                                          ) -> None:
     scores, labels = scores_and_labels
-    given, of_mmseg = (loss_of(is_mended, **settings)(scores, labels, ignore_index=ignored)
-                       for is_mended in (True, False))
-    torch.testing.assert_close(given, of_mmseg)
+    if not ('avg_non_ignore' in settings and with_forks()):  # their own loss fails then
+        given, of_mmseg = (loss_of(is_mended, **settings)(scores, labels, ignore_index=ignored)
+                           for is_mended in (True, False))
+        torch.testing.assert_close(given, of_mmseg)
     factor = loss_of(**{**settings, 'reduction': 'mean'})(scores, labels, avg_factor=7., ignore_index=ignored)
     torch.testing.assert_close(factor, loss_of(False, **{**settings, 'reduction': 'mean'})(
         scores, labels, avg_factor=7., ignore_index=ignored))
