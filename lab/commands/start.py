@@ -49,7 +49,7 @@ def write_data(folder: Path) -> None:
     """Writes images with labels in COCO's layout to the folders `30` and `6`, which have the names of their numbers."""
     run(PREDICT, ROOT, folder, out=folder / 'predicted')
     coco = json.loads((folder / 'predicted/predictions.json').read_text('utf-8'))
-    objects = [one for one in coco['annotations'] if one['score'] > 0.5]
+    objects = [annotation for annotation in coco['annotations'] if annotation['score'] > 0.5]
     for count in (30, 6):
         images = folder / str(count) / 'images'
         images.mkdir(parents=True)
@@ -57,8 +57,8 @@ def write_data(folder: Path) -> None:
             shutil.copy(ROOT / 'demo/nuclei/example.png', images / f'{index}.png')
         (images.parent / 'instances.json').write_text(json.dumps(dict(
             images=[dict(coco['images'][0], id=index, file_name=f'{index}.png') for index in range(1, count + 1)],
-            annotations=[dict(one, id=number * len(objects) + place, image_id=number)
-                         for number in range(1, count + 1) for place, one in enumerate(objects)],
+            annotations=[dict(annotation, id=number * len(objects) + place, image_id=number)
+                         for number in range(1, count + 1) for place, annotation in enumerate(objects)],
             categories=coco['categories'])))
 
 
@@ -89,9 +89,10 @@ def main() -> None:
     clones = [ROOT, *([args.versus.resolve()] if args.versus else [])]
     rows = []
     with TemporaryDirectory() as folder:
-        data = Path(folder)
-        write_data(data)
-        for command in args.commands or [*IMPORTS, *HELP, *RUNS]:
+        data, commands = Path(folder), args.commands or [*IMPORTS, *HELP, *RUNS]
+        if any('{data}' in command for command in commands):
+            write_data(data)
+        for command in commands:
             turns = [[run(command, clone, data)[0] for clone in clones] for _ in range(args.rounds)]
             _, report = run(command, ROOT, data, '-X', 'importtime')
             rows.append([f'`python {command}`',

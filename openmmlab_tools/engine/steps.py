@@ -134,11 +134,10 @@ def prepare(cfg: Config) -> Config:
     A config that is already prepared is returned unchanged. An unknown optimizer raises a UserError.
     """
     cfg = of_run(copy.deepcopy(cfg))
-    scope = cfg.get('default_scope')
-    check_optimizer(scope, (cfg.get('optim_wrapper') or {}).get('optimizer') or {})
+    check_optimizer(cfg.get('default_scope'), (cfg.get('optim_wrapper') or {}).get('optimizer') or {})
     write_defaults(cfg)
-    replace_types(scope, cfg)
-    add_hooks(scope, cfg)
+    replace_types(cfg)
+    add_hooks(cfg)
     end_workers_with_parent([cfg.get(name) for name in LOADERS])
     seed_batches(cfg.get('train_dataloader'), endless='max_iters' in (cfg.get('train_cfg') or {}))
     draw_seed(cfg)
@@ -348,9 +347,9 @@ def typed_parts(cfg: Config) -> Iterator[tuple[Registry, dict[str, Any], str]]:
     yield from ((OPTIM_WRAPPER_CONSTRUCTORS, wrapper, 'constructor') for wrapper in dicts(cfg.get('optim_wrapper')))
 
 
-def replace_types(scope: str | None, cfg: Config) -> None:
+def replace_types(cfg: Config) -> None:
     for registry, part, key in typed_parts(cfg):
-        kind = kind_of(scope, registry, part, key)
+        kind = kind_of(cfg.get('default_scope'), registry, part, key)
         library = str(getattr(kind, '__module__', '')).partition('.')[0]
         if ours := REPLACED.get(f'{library}.{getattr(kind, "__name__", "")}'):
             part[key] = ours
@@ -360,8 +359,8 @@ def hooks_of(cfg: Config) -> list[dict[str, Any]]:
     return dicts([*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or ())])
 
 
-def add_hooks(scope: str | None, cfg: Config) -> None:
-    given = [kind_of(scope, HOOKS, hook) for hook in hooks_of(cfg)]
+def add_hooks(cfg: Config) -> None:
+    given = [kind_of(cfg.get('default_scope'), HOOKS, hook) for hook in hooks_of(cfg)]
     for name, kind in ADDED_HOOKS.items():
         if name in cfg.default_hooks and cfg.default_hooks[name] is None:
             cfg.default_hooks[name] = dict(type='openmmlab_tools.NoHook')

@@ -69,7 +69,7 @@ class CocoMetric(BaseMetric):
         self.ap_by_class: dict[str, list[float]] = {}  # of 'bbox' and 'segm', with `classwise`
         self.untested = 0
         for name, given, known in (('metric', self.metrics, KINDS), ('metric_items', metric_items or (), self.names)):
-            if unknown := [name for name in given if name not in known]:
+            if unknown := [item for item in given if item not in known]:
                 raise UserError(f'{name} of CocoMetric has {unknown[0]!r}: choose from {", ".join(known)}.')
         if format_only and not outfile_prefix:
             raise UserError('CocoMetric has format_only, but no outfile_prefix: set the path that files begin with.')
