@@ -50,7 +50,7 @@ def detector(model: dict[str, Any], **options: Any) -> TwoStage:
     built = build(cfg, cfg.model).eval()
     wrapped, head = to_two_stage(built).eval(), built.roi_head.bbox_head
     one_stage.set_statistics(wrapped, {built.rpn_head.rpn_cls: (0., 2.), built.rpn_head.rpn_reg: (0., 0.3),
-                             head.fc_cls: (0., 1.5), head.fc_reg: (0., 1.)})
+                                       head.fc_cls: (0., 1.5), head.fc_reg: (0., 1.)})
     return wrapped
 
 

@@ -36,7 +36,7 @@ def scores_and_labels(float64: None) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize('avg_non_ignore', [False, True])
 def test_ignored_pixels_have_no_weight(avg_non_ignore: bool, scores_and_labels: tuple[Tensor, Tensor]) -> None:
-    """As in torch, which averages by the weights of all other pixels."""
+    """The expected loss is torch's, which averages by the weights of all other pixels."""
     scores, labels = scores_and_labels
     labels[:, 1:3] = 255
     loss = loss_of(avg_non_ignore=avg_non_ignore)

@@ -120,10 +120,11 @@ def test_measures_and_suggestions_are_those_of_a_new_config(run_tool: Run, data:
     widths = [image['width'] for image in coco['images']]
     assert train['width'][::4] == [min(widths), max(widths)]
     for category in coco['categories']:
-        own = [annotation for annotation in coco['annotations'] if annotation['category_id'] == category['id']]
+        of_class = [annotation for annotation in coco['annotations'] if annotation['category_id'] == category['id']]
         part = train['classes'][category['name']]
-        assert (part['objects'], part['images']) == (len(own), len({one['image_id'] for one in own}))
-        sides = [math.sqrt(one['bbox'][2] * one['bbox'][3]) for one in own]
+        images = {annotation['image_id'] for annotation in of_class}
+        assert (part['objects'], part['images']) == (len(of_class), len(images))
+        sides = [math.sqrt(annotation['bbox'][2] * annotation['bbox'][3]) for annotation in of_class]
         assert part['side'] == [pytest.approx(side, abs=0.01) for side in np.quantile(sides, (0, .25, .5, .75, 1))]
     assert train['all']['objects'] == len(coco['annotations'])
     cfg = load_config(tmp_path / 'my.py')

@@ -39,13 +39,14 @@ def predict(annotations: Path, seed: int = 0, share: float = .9) -> list[dict]:
     coco = json.loads(annotations.read_text())
     samples = []
     for image in coco['images']:
-        own = [annotation for annotation in coco['annotations'] if annotation['image_id'] == image['id']] * 2
-        own = [one for one in own if generator.random() < share]
-        moved = np.array([one['bbox'] for one in own]).reshape(-1, 4) + generator.normal(0, 2, (len(own), 4))
+        labelled = [annotation for annotation in coco['annotations'] if annotation['image_id'] == image['id']] * 2
+        labelled = [annotation for annotation in labelled if generator.random() < share]
+        given = np.array([annotation['bbox'] for annotation in labelled]).reshape(-1, 4)
+        moved = given + generator.normal(0, 2, (len(labelled), 4))
         boxes = np.concatenate([moved[:, :2], moved[:, :2] + moved[:, 2:].clip(1)], axis=1).clip(0, SIDE)
         masks = [rle.frPyObjects([[a, b, c, b, c, d, a, d]], SIDE, SIDE)[0] for a, b, c, d in boxes]
-        labels = [one['category_id'] - 5 if generator.random() < .9 else 2 for one in own]
-        scores = generator.random(len(own))
+        labels = [annotation['category_id'] - 5 if generator.random() < .9 else 2 for annotation in labelled]
+        scores = generator.random(len(labelled))
         samples.append(dict(img_id=image['id'], ori_shape=(SIDE, SIDE), pred_instances=dict(
             bboxes=torch.tensor(boxes, dtype=torch.float32), masks=masks, labels=torch.tensor(labels, dtype=torch.long),
             scores=torch.tensor(scores, dtype=torch.float32))))

@@ -65,7 +65,7 @@ def test_metrics_are_those_of_mmdet_for_any_ids(
         assert expected.pop(f'coco/{kwargs["metric"]}_mAP') == -1
     odd, samples = rewrite(coco, samples, *ways)
     for annotation in odd['annotations'] if not has_areas else ():
-        if 'bbox' in kwargs['metric'] or annotation['iscrowd']:  # those of polygons are rasterized in the fixture
+        if 'bbox' in kwargs['metric'] or annotation['iscrowd']:  # the fixture rasterizes polygons
             annotation['area'] = None
     (tmp_path / 'odd.json').write_text(json.dumps(odd))
     actual = compute(CocoMetric, tmp_path / 'odd.json', samples, **kwargs)

@@ -88,11 +88,12 @@ def perfect(toy_shapes: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
 
     def predict(self: Any, inputs: Any, samples: list[Any], rescale: bool = True) -> list[Any]:
         for sample in samples:
-            own = [annotation for annotation in coco['annotations'] if annotation['image_id'] == sample.img_id]
-            boxes = torch.tensor([one['bbox'] for one in own]).reshape(-1, 4).float()
+            labelled = [annotation for annotation in coco['annotations'] if annotation['image_id'] == sample.img_id]
+            boxes = torch.tensor([annotation['bbox'] for annotation in labelled]).reshape(-1, 4).float()
             sample.pred_instances = InstanceData(
-                bboxes=torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1), scores=torch.full((len(own),), 0.9),
-                labels=torch.tensor([labels[one['category_id']] for one in own], dtype=torch.long))
+                bboxes=torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1),
+                scores=torch.full((len(labelled),), 0.9),
+                labels=torch.tensor([labels[annotation['category_id']] for annotation in labelled], dtype=torch.long))
         return samples
 
     monkeypatch.setattr(TwoStageDetector, 'predict', predict)
